@@ -88,6 +88,12 @@ static void place_chunks(struct recipe *r, bool gradient)
     r->buffer[ENDS] = add_buffer(r->out, r->e, ends);
 }
 
+/* Of 64 rows and columns, in f16 with 16 bytes for their scale. */
+static int64_t state_bytes(const struct recipe *r)
+{
+    return 2ll * SLICE * SLICE + (r->e->problem->dtype == LATHE_F16 ? 16 : 0);
+}
+
 /* Of the delta rule: of each chunk of each head the inverse, or all that linear/keyed_delta_prepare.cuh has
    made of it, the state in front of it and the gradient of that behind it; what its tokens write, and the
    gradient of that; of each token that of beta. */
@@ -97,7 +103,7 @@ static void place_delta(struct recipe *r, bool gradient)
     const int slices = plan->keyed ? plan->chunk_slices : plan->slices;
     const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const int64_t state = 2ll * SLICE * SLICE * plan->row_slices * slices;
+    const int64_t state = slices * plan->row_slices * state_bytes(r);
     const int64_t inverse = plan->keyed ? plan->chunk_bytes : 2ll * LINEAR_CHUNK * LINEAR_CHUNK;
     const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices);
     struct product heads = lines(4ll * d);
@@ -112,7 +118,8 @@ static void place_delta(struct recipe *r, bool gradient)
     if (!plan->keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
         r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK));
     place_tokens(r, true, DBETA, 1);
-    place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, plan->keyed ? d : 1);
+    place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
+                 plan->keyed && linear_decay_form(r->e->spec) == DECAY_KEY ? d : 1);
 }
 
 bool linear_back_keeps_heads(const struct recipe *r)
@@ -132,8 +139,7 @@ static void place_blocks(struct recipe *r, bool gradient)
 {
     const int d = (int)r->e->problem->dim[SYM_D];
     const struct linear_plan *plan = &r->plan->linear;
-    const int scale = r->e->problem->dtype == LATHE_F16 ? 16 : 0;
-    const int64_t state = plan->chunk_slices * plan->row_slices * (2ll * SLICE * SLICE + scale);
+    const int64_t state = plan->chunk_slices * plan->row_slices * state_bytes(r);
     struct product heads = lines(4ll * d);
     heads.grouped = !linear_back_keeps_heads(r);
     r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);

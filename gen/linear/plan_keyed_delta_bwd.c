@@ -18,17 +18,15 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     const struct ir_linear *l = &r->ir->linear;
     if (l->delta.n_roots == 0)
         return "serves the delta rule";
-    if (linear_decay_form(r->ir) != DECAY_KEY)
-        return "serves a decay per key channel";
+    if (linear_decay_form(r->ir) == DECAY_VALUE)
+        return "serves a decay per key channel, not per value channel";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";
     if (l->all_tokens)
         return "serves causal = true";
     if (r->linear->back.site[OF_SCALE].n > 0)
         return "gives no gradient of a scale; leave its inputs without grad = true";
-    return r->problem->dtype != LATHE_BF16
-               ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
-               : NULL;
+    return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 
 /* Of the kernels' constants: keyed_chunks_smem_bytes, keyed_states_smem_bytes and
@@ -43,9 +41,9 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
     to->chunk_threads = 2 * 32 * d / OF_WARP;
-    to->chunk_bytes = 388 * d + 15360;
+    to->chunk_bytes = 388 * d + 15616;
     to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
-    to->walk_bytes = 388 * d + 23552;
+    to->walk_bytes = 388 * d + 23824;
     to->stages = 2;
     to->smem_bytes = 684 * d + 384 * d_v + 4 * d * d_v + 16448;
     return linear_has_room(r, to->smem_bytes, why);

@@ -21,12 +21,24 @@ struct prepared {
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + BLOCKS;         // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
-    static constexpr int INVERSE_BACK = END, END_BACK = INVERSE_BACK + BLOCKS; // backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it
+    // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two of each token.
+    static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
     // BYTES: END or END_BACK.
     template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
     {
         return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * BYTES;
+    }
+};
+// Backward, in f16: what a token writes and what flows back to its value are small where its beta is, and the gradient of beta is their product by beta^2. So they
+// are kept without the power of two that is in beta, which T is divided by: by rows, and on the way back by columns.
+constexpr bool POWERS_APART = STATE_SCALED;
+struct beta_power {
+    float of, inverse;
+    DEV beta_power in(float beta)
+    {
+        const u32 exponent = __float_as_uint(beta) & 0x7f800000u;
+        return {__uint_as_float(exponent), __uint_as_float(0x7f000000u - exponent)};
     }
 };
 // As C, for the planner: 388 pad + 10240

@@ -32,6 +32,7 @@ template <bool BACK, class P> struct keyed_chunk {
     using element = cfg::element;
     using layout = keyed_layout;
     static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
+    static constexpr bool APART = BACK && POWERS_APART;
     const P &p;
     const work &w;
     int place; // of the chunk
@@ -270,7 +271,8 @@ template <bool BACK, class P> struct keyed_chunk {
                     const int column = j * STEP + lane_id() % 4 * 2 + n % 2 * 8;
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
-                    word[n] = pack<element>(column <= row ? beta[column] * two[0] : 0.0f, column + 1 <= row ? beta[column + 1] * two[1] : 0.0f);
+                    const float by = APART ? beta_power::in(beta[row]).inverse : 1.0f;
+                    word[n] = pack<element>(column <= row ? by * beta[column] * two[0] : 0.0f, column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
                 }
                 *reinterpret_cast<uint4 *>(to + prepared::INVERSE + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
             }
@@ -290,7 +292,8 @@ template <bool BACK, class P> struct keyed_chunk {
                     const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
                     const float low = column <= row ? t[row][column] : 0.0f;
                     const float high = column <= row + 1 ? t[row + 1][column] : 0.0f;
-                    word[n] = pack<element>(beta[column] * low, beta[column] * high);
+                    const float by = beta[column] * (APART ? beta_power::in(beta[column]).inverse : 1.0f);
+                    word[n] = pack<element>(by * low, by * high);
                 }
                 *reinterpret_cast<uint4 *>(to + prepared::INVERSE_BACK + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
             }
@@ -340,6 +343,9 @@ template <bool BACK, class P> struct keyed_chunk {
         store_inverse(beta);
         if constexpr (BACK) {
             store_inverse_back(beta);
+        }
+        if (APART && threadIdx.x < CHUNK_TOKENS) {
+            reinterpret_cast<float *>(to + prepared::POWERS)[threadIdx.x] = beta_power::in(beta[threadIdx.x]).of;
         }
     }
 };

@@ -366,6 +366,31 @@ static void add_keyed_back(struct case_list *list)
         }
 }
 
+/* linear/backward/keyed_delta.cuh of f16, whose states are scaled, and behind decays that linear_delta_bwd
+   serves in bf16 alone; betas of 0 and gates of -1e4. */
+static void add_keyed_back_beside(struct case_list *list)
+{
+    static const struct {
+        const char *name;
+        int d, d_v;
+    } ROW[] = {{"kda", 128, 128},          {"keyed_delta", 64, 72},     {"keyed_resets", 40, 128},
+               {"keyed_alike", 128, 64},   {"keyed_backwards", 64, 16}, {"gated_delta", 128, 128},
+               {"delta_rule", 64, 72},     {"delta_by_head", 40, 128},  {"delta_with_resets", 128, 64},
+               {"delta_backwards", 16, 40}};
+    for (int k = 0; k < COUNT(ROW); k++) {
+        const char *keyed = text_among(KEYED, COUNT(KEYED), ROW[k].name);
+        struct test_case c = case_of_attention("linear", ROW[k].name, keyed ? keyed : text_of(ROW[k].name),
+                                               LATHE_F16, ROW[k].d, ROW[k].d_v, 90);
+        c.group = "linear_keyed";
+        c.pass = LATHE_BACKWARD;
+        c.deterministic = true;
+        c.template_name = "linear_keyed_delta_bwd";
+        add(list, c, &CHUNKS[1 + k % 4]);
+        add(list, c, &CHUNKS[COUNT(CHUNKS) - 1]);
+        add(list, c, &SHAPES[k % COUNT(SHAPES)]);
+    }
+}
+
 /* linear/backward/additive.cuh of f16, whose states are scaled, of head dims beyond 128, whose key channels
    two blocks share, and with a normaliser. */
 static void add_additive_back_beside(struct case_list *list)
@@ -555,4 +580,5 @@ void group_linear(struct case_list *list, bool full)
     add_delta_groups(list);
     add_delta_stress(list);
     add_delta_back(list, "linear_delta_bwd_sm90", true);
+    add_keyed_back_beside(list);
 }

@@ -12,29 +12,6 @@
 namespace linear {
 
 struct additive_chunk : chunk_pairs {
-    // What undoes the scale of a state's 64 rows and columns.
-    __device__ __forceinline__ float unscaled(const void *base, int row, int column) const
-    {
-        return *reinterpret_cast<const float *>(state_of(base, p, w, place, part) + scale_place(row, column));
-    }
-    // x += products of DEPTH rows or columns of a state: add(to, the first step of 16, steps) makes some; scale(row or column) is what undoes the state's.
-    template <int DEPTH, class ADD, class SCALE> DEV void each_scale(fragments &x, const ADD &add, const SCALE &scale)
-    {
-        if constexpr (STATE_SCALED) {
-#pragma unroll 1
-            for (int n = 0; n < DEPTH / 64; n++) {
-                fragments scaled = {};
-                add(scaled, 4 * n, 4);
-                const float by = scale(64 * n);
-#pragma unroll
-                for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
-                    x[e / 8][e / 4 % 2][e % 4] += by * scaled[e / 8][e / 4 % 2][e % 4];
-                }
-            }
-        } else {
-            add(x, 0, DEPTH / 16);
-        }
-    }
     // Of the sum of keys in front, or the gradient of that behind: of a channel.
     __device__ __forceinline__ float norm(const float *norms, int channel) const
     {

@@ -48,11 +48,13 @@ struct chunk_tiles : own_blocks {
     __device__ __forceinline__ int first_channel() const { return part * PAD_D; }
     __device__ __forceinline__ int channel(int n) const { return 16 * own + 8 * n + lane_id() % 4 * 2; }
     __device__ __forceinline__ float2 end(int block, int channel) const { return load_shared8(tile(layout::ENDS + 4 * (block * PAD_D + channel))); }
-    // Of a token's pair with itself, in f32: in a block above the diagonal of dA, where no pairs are.
-    __device__ __forceinline__ u32 own_pair(int token) const
+    // An f32 of each token in a block above the diagonal of a matrix, where no pairs are.
+    __device__ __forceinline__ u32 above_pairs(int matrix, int token) const
     {
-        return tile(layout::BACK) + swizzle<CHUNK_TOKENS>::offset(token / 8, 2 * BLOCKS - 2 + token / 4 % 2) + static_cast<u32>(4 * (token % 4));
+        return tile(matrix) + swizzle<CHUNK_TOKENS>::offset(token / 8, 2 * BLOCKS - 2 + token / 4 % 2) + static_cast<u32>(4 * (token % 4));
     }
+    // Of its pair with itself.
+    __device__ __forceinline__ u32 own_pair(int token) const { return above_pairs(layout::BACK, token); }
 
     // ---- memory -------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,29 @@ struct channel_chunk : chunk_tiles {
             }
         }
     }
+    // What undoes the scale of a state's 64 rows and columns.
+    __device__ __forceinline__ float unscaled(const void *base, int row, int column) const
+    {
+        return *reinterpret_cast<const float *>(state_of(base, p, w, place, part) + scale_place(row, column));
+    }
+    // x += products of DEPTH rows or columns of a state: add(to, the first step of 16, steps) makes some; scale(row or column) is what undoes the state's.
+    template <int DEPTH, class ADD, class SCALE> DEV void each_scale(fragments &x, const ADD &add, const SCALE &scale)
+    {
+        if constexpr (STATE_SCALED) {
+#pragma unroll 1
+            for (int n = 0; n < DEPTH / 64; n++) {
+                fragments scaled = {};
+                add(scaled, 4 * n, 4);
+                const float by = scale(64 * n);
+#pragma unroll
+                for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+                    x[e / 8][e / 4 % 2][e % 4] += by * scaled[e / 8][e / 4 % 2][e % 4];
+                }
+            }
+        } else {
+            add(x, 0, DEPTH / 16);
+        }
+    }
     struct end_factors { // of this warp's channels
         float x[2][2];
     };
@@ -372,6 +395,10 @@ struct channel_chunk : chunk_tiles {
                 behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
             }
         }
+        if constexpr (cfg::DELTA && !DECAY_BY_KEY) {
+            give_sums();
+            return;
+        }
         each_two([&](int m, int n, int r) {
             const int at = place + token(m, r);
             const int i = first_channel() + channel(n);
@@ -385,6 +412,31 @@ struct channel_chunk : chunk_tiles {
                 store_vec<2, float>(p.dlog + (line_of(p, w, at) * cfg::D + i), two);
             }
         });
+    }
+    // Where all channels have one decay: sums over them, which stand in the place of what reads.
+    __device__ __forceinline__ void give_sums() const
+    {
+        const u32 sums = tile(layout::READS);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < 2 * OWN_BLOCKS; k++) {
+            const auto &x = flow[k / 2];
+            const int r = k % 2;
+            const float sum = sum4((x[0][2 * r] + x[0][2 * r + 1]) + (x[1][2 * r] + x[1][2 * r + 1]));
+            if (lane_id() % 4 == 0) {
+                store_shared(sums + static_cast<u32>(4 * (own * CHUNK_TOKENS + token(k / 2, r))), sum);
+            }
+        }
+        __syncthreads();
+        const int at = place + static_cast<int>(threadIdx.x);
+        if (threadIdx.x < CHUNK_TOKENS && w.has(at)) {
+            float all = 0.0f;
+#pragma unroll
+            for (int k = 0; k < OWN_WARPS; k++) {
+                all += load_shared(sums + 4 * (static_cast<u32>(k * CHUNK_TOKENS) + threadIdx.x));
+            }
+            p.dlog[line_of(p, w, at)] = all;
+        }
     }
     // To the inputs that the logarithms of two channels are made of.
     __device__ __forceinline__ void give_inputs(int at, int channel, const float (&x)[2]) const

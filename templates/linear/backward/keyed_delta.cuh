@@ -33,6 +33,10 @@ struct keyed_gradients : channel_chunk {
         load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         load_values(layout::V, p.written);
         load_values(layout::Z, p.dwritten);
+        if (POWERS_APART && threadIdx.x < CHUNK_TOKENS / 4) {
+            const unsigned char *from = prepared::of<prepared::END_BACK>(p, w.s, w.h, place) + prepared::POWERS;
+            copy16_async(power_at(4 * static_cast<int>(threadIdx.x)), from + 16 * threadIdx.x, 16);
+        }
         copy_commit();
         load_state<PAD_V, PAD_D>(layout::BEHIND, p.dstates);
         load_state<PAD_V, PAD_D>(layout::FRONT, p.states);
@@ -40,6 +44,9 @@ struct keyed_gradients : channel_chunk {
         logs.fetch(p, w, place, *this, channel(0));
         logs.sum();
     }
+    // Of a token: what is kept apart from X and dv.
+    __device__ __forceinline__ u32 power_at(int token) const { return above_pairs(layout::KEYS_BACK, token); }
+    __device__ __forceinline__ float power(int token) const { return POWERS_APART ? load_shared(power_at(token)) : 1.0f; }
     // Readers from the start of a block, writers to its end.
     __device__ __forceinline__ void weigh_blocks() const
     {
@@ -85,6 +92,15 @@ struct keyed_gradients : channel_chunk {
             }
         }
     }
+    // With the powers of writers, and of readers where those are tokens' values, too.
+    __device__ __forceinline__ void join_powers(float (&s)[2][4], int r, int c, bool readers) const
+    {
+#pragma unroll
+        for (int e = 0; POWERS_APART && e < 8; e++) {
+            const float by = power(BLOCK * c + e / 4 * 8 + lane_id() % 4 * 2 + e % 2);
+            s[e / 4][e % 4] *= readers ? by * power(BLOCK * r + lane_id() / 4 + e % 4 / 2 * 8) : by;
+        }
+    }
     // 10 blocks of dA and as many of dN.
     __device__ __forceinline__ void make_pairs() const
     {
@@ -98,6 +114,7 @@ struct keyed_gradients : channel_chunk {
             float s[2][4] = {};
             if (item < EACH) {
                 add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), written);
+                join_powers(s, r, c, false);
                 if (r == c) {
                     leave_own_pairs(s, r);
                 }
@@ -105,6 +122,7 @@ struct keyed_gradients : channel_chunk {
                 leave_pairs(s, layout::BACK, r, c);
             } else {
                 add_product<PAD_V>(s, left_columns<CHUNK_TOKENS>::of(tile(layout::Z), BLOCK * r), written);
+                join_powers(s, r, c, true);
                 if (r == c) {
                     store_betas(s, r);
                 }
@@ -134,20 +152,36 @@ struct keyed_gradients : channel_chunk {
                 for (int i = 0; i < 4; i++) {
                     float *two = &x[m][i / 2][i % 2 * 2];
                     unpack<element>(a[i], two[0], two[1]);
+                    if constexpr (POWERS_APART) {
+                        two[0] *= power(token(m, i % 2));
+                        two[1] *= power(token(m, i % 2));
+                    }
                 }
             }
             store_values(x, first);
         }
     }
-    __device__ __forceinline__ auto state(int which) const { return right_columns<PAD_D>::of(tile(which), 16 * own); }
-    __device__ __forceinline__ void read_columns(fragments &x, int which, int values) const
+    // Tokens of a tile, left(block), times a state at `base`, which is in shared memory at `which`.
+    template <class F> __device__ __forceinline__ void read_columns(fragments &x, int which, const void *base, const F &left) const
     {
-        read_state(x, state(which), [&](int block) { return left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block); });
+        const auto state = right_columns<PAD_D>::of(tile(which), 16 * own);
+        each_scale<PAD_V>(x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); }, [&](int column) { return unscaled(base, 0, column); });
+    }
+    // X or dv.
+    __device__ __forceinline__ void read_values(fragments &x, int which, const void *base, int values) const
+    {
+        read_columns(x, which, base, [&](int block) { return left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block); });
+        if constexpr (POWERS_APART) {
+            each_two([&](int m, int n, int r) {
+                x[m][n][2 * r] *= power(token(m, r));
+                x[m][n][2 * r + 1] *= power(token(m, r));
+            });
+        }
     }
     // Of keys as they write.
     __device__ __forceinline__ void make_writers(fragments &x, bool strong)
     {
-        read_columns(x, layout::BEHIND, layout::V);
+        read_values(x, layout::BEHIND, p.dstates, layout::V);
         if constexpr (GRADIENT_BY_KEY) {
             leave_crossings(x);
         }
@@ -159,7 +193,7 @@ struct keyed_gradients : channel_chunk {
     __device__ __forceinline__ void give_keys(fragments &dk, bool strong)
     {
         fragments x = {};
-        read_columns(x, layout::FRONT, layout::Z);
+        read_values(x, layout::FRONT, p.states, layout::Z);
 #pragma unroll
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
@@ -182,14 +216,15 @@ struct keyed_gradients : channel_chunk {
             const uint4 y = load_shared16(tile(layout::BEHIND) + at);
             const u32 mine[4] = {x.x, x.y, x.z, x.w};
             const u32 other[4] = {y.x, y.y, y.z, y.w};
+            const float by = STATE_SCALED ? unscaled(p.states, 0, row) * unscaled(p.dstates, 0, row) : 1.0f;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float a[2];
                 float b[2];
                 unpack<element>(mine[e], a[0], a[1]);
                 unpack<element>(other[e], b[0], b[1]);
-                sum[2 * e] += a[0] * b[0];
-                sum[2 * e + 1] += a[1] * b[1];
+                sum[2 * e] += STATE_SCALED ? by * (a[0] * b[0]) : a[0] * b[0];
+                sum[2 * e + 1] += STATE_SCALED ? by * (a[1] * b[1]) : a[1] * b[1];
             }
         }
         const float all = sum_of_half(sum);
@@ -223,7 +258,7 @@ struct keyed_gradients : channel_chunk {
             __syncthreads();
         }
         fragments dq = {};
-        read_state(dq, state(layout::FRONT), [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        read_columns(dq, layout::FRONT, p.states, [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
         give_queries(dq, strong);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();

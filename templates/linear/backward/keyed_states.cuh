@@ -5,7 +5,8 @@
 // S' that behind it:
 //     X = T (v - reads_k S),                     S' = e^G_end S + writes' X
 //     dv = T' (scale A' do + writes dS'),        dS = e^G_end dS' + scale reads_q' do - reads_k' dv
-// They leave S and X, dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X / beta is a number.
+// They leave S and X, dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X / beta is a number. In f16 states
+// are scaled (state_scale of walk.cuh), and X and dv are left without the power of two in their token's beta.
 //
 // Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, keyed_prepare_back_smem_bytes() of shared memory; of bwd_states 2 * sequences * h * SLICES_V blocks of
 // KEYED_THREADS threads, an odd one goes back, keyed_states_smem_bytes() of shared memory.
@@ -16,22 +17,50 @@
 
 namespace linear {
 
-static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
 static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == PAD_D, "blocks have all columns of what they leave between them");
 
 using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
-// As C, for the planner: 388 pad of d + 23552, and max(384 pad of d, 36864) + 56 pad of d + 2304
-constexpr int keyed_states_smem_bytes() { return back_walk::END; }
+// As C, for the planner: 388 pad of d + 23824, and max(384 pad of d, 36864) + 56 pad of d + 2304
+constexpr int keyed_states_smem_bytes() { return back_walk::END + 4 * COLUMN_WARPS; }
 constexpr int keyed_prepare_back_smem_bytes() { return keyed_layout::END_BACK; }
-static_assert(keyed_states_smem_bytes() == 388 * PAD_D + 23552, "the planner says the same");
+static_assert(keyed_states_smem_bytes() == 388 * PAD_D + 23824, "the planner says the same");
 static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * PAD_D, 36864) + 56 * PAD_D + 2304, "the planner says the same");
 
 struct keyed_states : back_walk {
+    // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all warps' states have one scale for `leave_state`.
+    __device__ __forceinline__ float tell_scale(const state_columns &s) const
+    {
+        if constexpr (STATE_SCALED) {
+            const float most = s.largest();
+            if (lane_id() == 0) {
+                store_shared(largest_at(static_cast<int>(threadIdx.x) / 32), most);
+            }
+            return state_scale::of(most).by;
+        }
+        return 1.0f;
+    }
+    __device__ __forceinline__ u32 largest_at(int warp) const { return shared + static_cast<u32>(back_walk::END + 4 * warp); }
+    __device__ __forceinline__ state_scale scale() const
+    {
+        float most = 0.0f;
+#pragma unroll
+        for (int k = 0; k < COLUMN_WARPS; k++) {
+            most = fmaxf(most, load_shared(largest_at(k)));
+        }
+        return state_scale::of(most);
+    }
     // 16 bytes a lane: eight channels of a column.
     __device__ __forceinline__ void leave_state(const state_columns &s, void *base, int number) const
     {
-        const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * STATE_ELEMENTS;
-        element *to = static_cast<element *>(base) + at + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
+        element *of = static_cast<element *>(base) + state_place(p, w, number * CHUNK_TOKENS);
+        element *to = of + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
+        state_scale by = {1.0f, 1.0f};
+        if constexpr (STATE_SCALED) {
+            by = scale();
+            if (threadIdx.x == 0) {
+                *reinterpret_cast<float *>(of + scale_place(0, w.first)) = by.back;
+            }
+        }
 #pragma unroll
         for (int n = 0; n < state_columns::BLOCKS; n += 4) {
 #pragma unroll
@@ -39,7 +68,7 @@ struct keyed_states : back_walk {
                 u32 word[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    word[e] = pack<element>(s.x[n + e][2 * r], s.x[n + e][2 * r + 1]);
+                    word[e] = pack<element>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r], STATE_SCALED ? by.by * s.x[n + e][2 * r + 1] : s.x[n + e][2 * r + 1]);
                 }
                 *reinterpret_cast<uint4 *>(to + 8 * r * PAD_D + 8 * n) = transpose_four(word, lane_id());
             }
@@ -60,11 +89,31 @@ struct keyed_states : back_walk {
         }
     }
 
+    __device__ __forceinline__ void load_powers(int number) const
+    {
+        if constexpr (POWERS_APART) {
+            copy<prepared::POWERS, 4 * CHUNK_TOKENS>(number);
+        }
+    }
+    // By each token's power, which has been kept apart.
+    __device__ __forceinline__ void join_powers(u32 (&x)[CHUNK_STEPS][4]) const
+    {
+#pragma unroll
+        for (int n = 0; POWERS_APART && n < 4 * CHUNK_STEPS; n++) {
+            const int token = n / 4 * STEP + n % 4 / 2 * 8 + lane_id() % 4 * 2;
+            const float2 by = load_shared8(shared + static_cast<u32>(prepared::POWERS + 4 * token));
+            float two[2];
+            unpack<element>(x[n / 4][n % 4], two[0], two[1]);
+            x[n / 4][n % 4] = pack<element>(by.x * two[0], by.y * two[1]);
+        }
+    }
+
     // ---- forward ------------------------------------------------------------------------------------------------
 
     __device__ __forceinline__ void load_forward(int number) const
     {
         copy<prepared::READ_K, prepared::FIRST>(number);
+        load_powers(number);
         load_values(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
         copy_commit();
     }
@@ -88,12 +137,18 @@ struct keyed_states : back_walk {
         for (int number = 0; number < chunks; number++) {
             const bool more = number + 1 < chunks;
             u32 x[CHUNK_STEPS][4];
-            leave_state(s, p.states, number);
-            correct(x, s, 1.0f);
+            if constexpr (!STATE_SCALED) {
+                leave_state(s, p.states, number);
+            }
+            correct(x, s, tell_scale(s));
             solve(x);
             leave_values(x, p.written, number);
+            join_powers(x);
             copy_wait<0>();
             __syncthreads();
+            if constexpr (STATE_SCALED) {
+                leave_state(s, p.states, number);
+            }
             if (more) {
                 load_forward(number + 1);
             }
@@ -114,6 +169,7 @@ struct keyed_states : back_walk {
         static_assert(prepared::PAIRS == prepared::WRITE_K + prepared::TILE, "A lies behind what writes");
         copy<prepared::WRITE_K, prepared::TILE + prepared::BLOCKS>(number);
         copy<prepared::INVERSE_BACK, prepared::BLOCKS>(number);
+        load_powers(number);
         load_values(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, number);
         copy_commit();
     }
@@ -148,14 +204,19 @@ struct keyed_states : back_walk {
         }
     }
     // dv.
-    __device__ __forceinline__ void solve_back(u32 (&z)[CHUNK_STEPS][4], const u32 (&out)[CHUNK_STEPS][4], const state_columns &s) const
+    __device__ __forceinline__ void solve_back(u32 (&z)[CHUNK_STEPS][4], const u32 (&out)[CHUNK_STEPS][4], const state_columns &s, float by) const
     {
         float x[2 * CHUNK_STEPS][4] = {};
+        multiply_state(x, s, by, prepared::WRITE_K);
+        const float back = 1.0f / by;
+#pragma unroll
+        for (int e = 0; STATE_SCALED && e < 8 * CHUNK_STEPS; e++) {
+            x[e / 4][e % 4] *= back;
+        }
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t++) {
             add_column(x[2 * t], x[2 * t + 1], out, prepared::PAIRS, t);
         }
-        multiply_state(x, s, 1.0f, prepared::WRITE_K);
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t++) {
             round(z[t], x[2 * t], x[2 * t + 1]);
@@ -181,12 +242,18 @@ struct keyed_states : back_walk {
         for (int number = chunks - 1; number >= 0; number--) {
             u32 out[CHUNK_STEPS][4];
             u32 z[CHUNK_STEPS][4];
-            leave_state(s, p.dstates, number);
+            if constexpr (!STATE_SCALED) {
+                leave_state(s, p.dstates, number);
+            }
             load_outputs(out);
-            solve_back(z, out, s);
+            solve_back(z, out, s, tell_scale(s));
             leave_values(z, p.dwritten, number);
+            join_powers(z);
             copy_wait<0>();
             __syncthreads();
+            if constexpr (STATE_SCALED) {
+                leave_state(s, p.dstates, number);
+            }
             if (number > 0) {
                 load_back(number - 1);
             }
