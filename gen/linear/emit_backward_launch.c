@@ -371,7 +371,7 @@ static void add_keyed(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     add_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, 1);
+    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, plan->key_parts);
 }
 
 /* Of linear/backward/additive.cuh: the same, with 64 rows of the state in a walk's block. */

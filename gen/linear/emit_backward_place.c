@@ -117,9 +117,12 @@ static void place_delta(struct recipe *r, bool gradient)
     r->buffer[DWRITTEN] = add_buffer(r->out, r->e, plan->keyed ? values : lines(2ll * d_v));
     if (!plan->keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
         r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK));
+    const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
     place_tokens(r, true, DBETA, 1);
     place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
-                 plan->keyed && linear_decay_form(r->e->spec) == DECAY_KEY ? d : 1);
+                 !plan->keyed ? 1
+                 : by_key     ? d
+                              : plan->key_parts);
 }
 
 bool linear_back_keeps_heads(const struct recipe *r)

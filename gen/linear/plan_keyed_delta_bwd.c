@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, COLUMN_WARPS = 4, OF_WARP = 16 };
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, COLUMN_WARPS = 4, OF_WARP = 16 };
 
 static const char *why_not_of_spec(const struct kernel_request *r)
 {
@@ -29,24 +29,41 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 
-/* Of the kernels' constants: keyed_chunks_smem_bytes, keyed_states_smem_bytes and
-   keyed_prepare_back_smem_bytes there. */
+/* Of the kernels' constants: keyed_chunks_smem_bytes there. */
+static int chunks_bytes(int part, int d_v)
+{
+    return 684 * part + 384 * d_v + 4 * part * d_v + 16448;
+}
+
+/* Blocks of a chunk share the key channels where one has no room for all of them. */
+static void choose_parts(const struct kernel_request *r, struct linear_plan *to, int d, int d_v)
+{
+    int part = d % PART == 0 ? PART : SLICE;
+    if (chunks_bytes(part, d_v) > r->device->smem_bytes)
+        part = SLICE;
+    to->key_parts = d / part;
+    to->chunk_threads = 2 * 32 * part / OF_WARP;
+    to->smem_bytes = chunks_bytes(part, d_v);
+}
+
+/* Of the kernels' constants: keyed_states_smem_bytes and keyed_prepare_back_smem_bytes there. */
 static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
-    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    const int values = (int)r->problem->dim[SYM_D_V];
+    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
     const int tiles = 6 * CHUNK * d;
+    choose_parts(r, to, d, d_v);
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
-    to->chunk_threads = 2 * 32 * d / OF_WARP;
     to->chunk_bytes = 388 * d + 15616;
     to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
     to->walk_bytes = 388 * d + 23824;
     to->stages = 2;
-    to->smem_bytes = 684 * d + 384 * d_v + 4 * d * d_v + 16448;
-    return linear_has_room(r, to->smem_bytes, why);
+    const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
+    return linear_has_room(r, ahead > to->smem_bytes ? ahead : to->smem_bytes, why);
 }
 
 bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -62,7 +79,9 @@ bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *pl
     snprintf(
         plan->reason, sizeof plan->reason,
         "decay %s with the delta rule: %d tokens at a time by mma.sync; walks along the chunks, forward and "
-        "back, of %d blocks a head and sequence with %d value channels each, then a block for each chunk",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE);
+        "back, of %d blocks a head and sequence with %d value channels each, then %d for each chunk, with %d "
+        "key channels each",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE, to->key_parts,
+        to->chunk_threads / 64 * OF_WARP);
     return true;
 }

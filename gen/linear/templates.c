@@ -47,7 +47,8 @@ static void config_additive(struct text_buf *t, const struct problem *problem, c
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int BACK_CHUNK = %d;\nconstexpr bool BY_CHUNK = %s;\n", plan->linear.chunk,
+    text_add(t, "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s;\n",
+             plan->linear.chunk, plan->linear.key_parts > 1 ? plan->linear.key_parts : 1,
              yes(plan->linear.back_chunks));
 }
 

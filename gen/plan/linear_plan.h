@@ -29,7 +29,7 @@ struct linear_plan {
     bool back_chunks;   /* backward: the same */
     bool back_delta;    /* of which: with the delta rule */
     bool back_blocks;   /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */
-    int key_parts;      /* of which: blocks of a chunk that share the key channels */
+    int key_parts;      /* and of linear/backward/keyed_delta.cuh: blocks that share a chunk's key channels */
     int chunk_blocks;   /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
     bool walks_at_once; /* backward: both ways along the chunks in one launch */
     int again_bytes;    /* and what of shared memory its walks forward and back need, */

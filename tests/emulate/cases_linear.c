@@ -367,20 +367,40 @@ static void add_keyed_back(struct case_list *list)
 }
 
 /* linear/backward/keyed_delta.cuh of f16, whose states are scaled, and behind decays that linear_delta_bwd
-   serves in bf16 alone; betas of 0 and gates of -1e4. */
+   serves in bf16 alone; betas of 0 and gates of -1e4; where blocks share the key channels, which are more
+   than 128 or have no room. */
 static void add_keyed_back_beside(struct case_list *list)
 {
     static const struct {
         const char *name;
-        int d, d_v;
-    } ROW[] = {{"kda", 128, 128},          {"keyed_delta", 64, 72},     {"keyed_resets", 40, 128},
-               {"keyed_alike", 128, 64},   {"keyed_backwards", 64, 16}, {"gated_delta", 128, 128},
-               {"delta_rule", 64, 72},     {"delta_by_head", 40, 128},  {"delta_with_resets", 128, 64},
-               {"delta_backwards", 16, 40}};
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } ROW[] = {
+        {"kda", LATHE_F16, 128, 128, 90},
+        {"keyed_delta", LATHE_F16, 64, 72, 90},
+        {"keyed_resets", LATHE_F16, 40, 128, 90},
+        {"keyed_alike", LATHE_F16, 128, 64, 90},
+        {"keyed_backwards", LATHE_F16, 64, 16, 90},
+        {"gated_delta", LATHE_F16, 128, 128, 90},
+        {"delta_rule", LATHE_F16, 64, 72, 90},
+        {"delta_by_head", LATHE_F16, 40, 128, 90},
+        {"delta_with_resets", LATHE_F16, 128, 64, 90},
+        {"delta_backwards", LATHE_F16, 16, 40, 90},
+        {"kda", LATHE_BF16, 128, 128, 80},
+        {"kda", LATHE_BF16, 256, 40, 90},
+        {"keyed_delta", LATHE_F16, 136, 72, 80},
+        {"gated_delta", LATHE_F16, 256, 256, 90},
+        {"delta_by_head", LATHE_BF16, 256, 128, 90},
+        {"keyed_alike", LATHE_BF16, 192, 136, 90},
+        {"keyed_backwards", LATHE_BF16, 64, 200, 90},
+        {"delta_rule", LATHE_BF16, 200, 16, 80},
+        {"delta_with_resets", LATHE_F16, 128, 72, 80},
+        {"keyed_resets", LATHE_F16, 256, 64, 80},
+    };
     for (int k = 0; k < COUNT(ROW); k++) {
         const char *keyed = text_among(KEYED, COUNT(KEYED), ROW[k].name);
         struct test_case c = case_of_attention("linear", ROW[k].name, keyed ? keyed : text_of(ROW[k].name),
-                                               LATHE_F16, ROW[k].d, ROW[k].d_v, 90);
+                                               ROW[k].dtype, ROW[k].d, ROW[k].d_v, ROW[k].sm);
         c.group = "linear_keyed";
         c.pass = LATHE_BACKWARD;
         c.deterministic = true;

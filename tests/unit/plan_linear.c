@@ -284,10 +284,15 @@ TEST(the_delta_rule_by_key_channel_goes_back_in_chunks)
         {&H100, "kda", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 2, 142144},
         {&A100, "kda", "dtype=bf16,t=64,d=128,d_v=64", NULL, 512, 1, 161344},
         {&RTX4090, "kda", "dtype=bf16,t=64,d=64", NULL, 256, 1, 101184},
-        {&A100, "kda", "dtype=bf16,t=64,d=128", "needs 218688 bytes of shared memory", 0, 0, 0},
+        {&A100, "kda", "dtype=bf16,t=64,d=128", NULL, 256, 2, 142144},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=128", "needs 142144 bytes of shared memory", 0, 0, 0},
         {&H100, "kda", "dtype=f16,t=64,d=128", NULL, 512, 2, 218688},
         {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", "d must be a multiple of 8 from 16 to 128", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", NULL, 512, 1, 161344},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=256,d_v=128", NULL, 512, 2, 218688},
+        {&H100, "kda", "dtype=f16,t=64,d=192,d_v=136", NULL, 256, 4, 224064},
+        {&H100, "kda", "dtype=bf16,t=64,d=256", NULL, 256, 4, 224064},
+        {&A100, "kda", "dtype=bf16,t=64,d=256", "needs 224064 bytes of shared memory", 0, 0, 0},
         {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, 512, 2, 218688},
         {&RTX4090, "delta_rule", "dtype=f16,t=64,d=64", NULL, 256, 1, 101184},
@@ -331,8 +336,8 @@ TEST(token_by_token_says_what_it_costs)
         const struct device *device;
         const char *spec, *problem;
     } row[] = {
-        {&H100, "kda", "dtype=f32,t=4096,d=128"},        {&H100, "kda", "dtype=bf16,t=4096,d=256"},
-        {&H100, "linear_elu", "dtype=f16,t=4096,d=128"}, {&A100, "gated_delta", "dtype=f16,t=4096,d=128"},
+        {&H100, "kda", "dtype=f32,t=4096,d=128"},        {&A100, "kda", "dtype=bf16,t=4096,d=256"},
+        {&H100, "linear_elu", "dtype=f16,t=4096,d=128"}, {&H100, "flao", "dtype=f16,t=4096,d=128"},
         {&A100, "gla", "dtype=bf16,t=4096,d=256"},       {&H100, "gla", "dtype=f32,t=4096,d=128"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -132,7 +132,7 @@ struct chunk_tiles : own_blocks {
     __device__ __forceinline__ void store_values(fragments &x, int first) const
     {
         using target = typename pick<cfg::DV_F32, float, element>::type;
-        if constexpr (KEY_PARTS > 1) { // bwd_values sums what parts have
+        if constexpr (KEY_PARTS > 1 && !cfg::DELTA) { // bwd_values sums what parts have
             const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
             store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first, cfg::D_V);
             return;

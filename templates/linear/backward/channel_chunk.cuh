@@ -435,7 +435,7 @@ struct channel_chunk : chunk_tiles {
             for (int k = 0; k < OWN_WARPS; k++) {
                 all += load_shared(sums + 4 * (static_cast<u32>(k * CHUNK_TOKENS) + threadIdx.x));
             }
-            p.dlog[line_of(p, w, at)] = all;
+            p.dlog[part * (static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q) + line_of(p, w, at)] = all;
         }
     }
     // To the inputs that the logarithms of two channels are made of.

@@ -4,8 +4,8 @@
 //     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta = dv X / beta^2
 // Gradients of logarithms are those of channel_chunk.cuh.
 //
-// Launch of bwd_chunks: a block of OWN_THREADS threads for each chunk of each head, keyed_chunks_smem_bytes() of shared memory. A warp has 16 key channels of two
-// blocks of 16 tokens; of dA and dN it has blocks of 16 x 16, of dv 16 columns.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key channels, keyed_chunks_smem_bytes() of shared memory.
+// A warp has 16 key channels of two blocks of 16 tokens; of dA and dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one gives, 16 columns.
 #pragma once
 #include "linear/backward/channel_chunk.cuh"
 #include "linear/backward/keyed_states.cuh"
@@ -28,8 +28,8 @@ struct keyed_gradients : channel_chunk {
     }
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t, cfg::D - first_channel());
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t, cfg::D - first_channel());
         load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         load_values(layout::V, p.written);
         load_values(layout::Z, p.dwritten);
@@ -41,7 +41,7 @@ struct keyed_gradients : channel_chunk {
         load_state<PAD_V, PAD_D>(layout::BEHIND, p.dstates);
         load_state<PAD_V, PAD_D>(layout::FRONT, p.states);
         copy_commit();
-        logs.fetch(p, w, place, *this, channel(0));
+        logs.fetch(p, w, place, *this, first_channel() + channel(0));
         logs.sum();
     }
     // Of a token: what is kept apart from X and dv.
@@ -87,7 +87,7 @@ struct keyed_gradients : channel_chunk {
         for (int e = 0; e < 8; e++) {
             const int row = lane_id() / 4 + e % 4 / 2 * 8;
             const int at = place + BLOCK * r + row;
-            if (row == e / 4 * 8 + lane_id() % 4 * 2 + e % 2 && w.has(at)) {
+            if (row == e / 4 * 8 + lane_id() % 4 * 2 + e % 2 && w.has(at) && part == 0) {
                 p.dbeta[line_of(p, w, at)] = s[e / 4][e % 4];
             }
         }
@@ -244,7 +244,9 @@ struct keyed_gradients : channel_chunk {
         const bool strong = is_strong();
         weigh_blocks();
         make_pairs();
-        give_values();
+        if (part == 0) {
+            give_values();
+        }
         copy_wait<0>();
         __syncthreads();
         fragments dk = {};
@@ -269,13 +271,14 @@ struct keyed_gradients : channel_chunk {
 
 DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
 {
-    inverse_work at = find_chunk(p);
+    const int block = static_cast<int>(blockIdx.x);
+    inverse_work at = find_chunk(p, block / KEY_PARTS);
     if (at.place >= at.w.s.length) {
         return;
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, 0, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
+    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, block % KEY_PARTS, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
     chunk.run();
 }
 

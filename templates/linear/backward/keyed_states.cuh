@@ -17,14 +17,14 @@
 
 namespace linear {
 
-static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == PAD_D, "blocks have all columns of what they leave between them");
+static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D, "blocks have all of what they leave between them");
 
 using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
-// As C, for the planner: 388 pad of d + 23824, and max(384 pad of d, 36864) + 56 pad of d + 2304
+// As C, for the planner: 388 pad of d + 23824, and max(384 pad of d, 36864) + 56 pad of d + 2304, of all of its parts
 constexpr int keyed_states_smem_bytes() { return back_walk::END + 4 * COLUMN_WARPS; }
 constexpr int keyed_prepare_back_smem_bytes() { return keyed_layout::END_BACK; }
-static_assert(keyed_states_smem_bytes() == 388 * PAD_D + 23824, "the planner says the same");
-static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * PAD_D, 36864) + 56 * PAD_D + 2304, "the planner says the same");
+static_assert(keyed_states_smem_bytes() == 388 * KEY_PAD + 23824, "the planner says the same");
+static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * KEY_PAD, 36864) + 56 * KEY_PAD + 2304, "the planner says the same");
 
 struct keyed_states : back_walk {
     // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all warps' states have one scale for `leave_state`.
@@ -57,8 +57,8 @@ struct keyed_states : back_walk {
         state_scale by = {1.0f, 1.0f};
         if constexpr (STATE_SCALED) {
             by = scale();
-            if (threadIdx.x == 0) {
-                *reinterpret_cast<float *>(of + scale_place(0, w.first)) = by.back;
+            if (threadIdx.x < KEY_PARTS) {
+                *reinterpret_cast<float *>(of + threadIdx.x * STATE_PITCH + scale_place(0, w.first)) = by.back;
             }
         }
 #pragma unroll
@@ -70,7 +70,7 @@ struct keyed_states : back_walk {
                 for (int e = 0; e < 4; e++) {
                     word[e] = pack<element>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r], STATE_SCALED ? by.by * s.x[n + e][2 * r + 1] : s.x[n + e][2 * r + 1]);
                 }
-                *reinterpret_cast<uint4 *>(to + 8 * r * PAD_D + 8 * n) = transpose_four(word, lane_id());
+                *reinterpret_cast<uint4 *>(to + 8 * n / PAD_D * STATE_PITCH + 8 * r * PAD_D + 8 * n % PAD_D) = transpose_four(word, lane_id());
             }
         }
     }
@@ -277,7 +277,7 @@ DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
 {
     const int number = static_cast<int>(blockIdx.x);
     const bool back = number % 2 != 0;
-    const work w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, number / 2);
+    const work w = work::of_number<SLICES_V, VALUE_PAD>(p, cfg::D_V, number / 2);
     const keyed_states walk{{p, w, shared_address(bytes)}};
     const int column = w.first + keyed_states::first();
     const int left = w.left - keyed_states::first();

@@ -7,9 +7,9 @@
 namespace linear {
 
 constexpr int WALK_THREADS = 256; // of a block that walks, eight warps: a quarter of the tokens and half of the columns each
-constexpr int KEY_PARTS = CHUNK_PAD > 128 ? 2 : 1; // blocks that share the key channels
-constexpr int PAD_D = KEY_PARTS > 1 ? 128 : CHUNK_PAD, PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
-static_assert(cfg::D <= 256 && cfg::D_V <= 256, "head dims up to 256");
+constexpr int KEY_PARTS = cfg::KEY_PARTS;                     // blocks that share the key channels
+constexpr int PAD_D = round_up(CHUNK_PAD / KEY_PARTS, 64), PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
+static_assert(cfg::D <= 256 && cfg::D_V <= 256 && PAD_D <= 128, "head dims up to 256, key channels of a part up to 128");
 constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head, or of its part
 // Behind them, where they are scaled: what undoes it, an f32 in 16 bytes for each 64 rows of 64 columns.
 constexpr int STATE_PITCH = STATE_ELEMENTS + (STATE_SCALED ? 8 * PAD_D / 64 * SLICES_V : 0);

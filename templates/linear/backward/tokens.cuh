@@ -196,6 +196,16 @@ template <class P> DEV float delta_seed(const P &p, const token &at)
     }
 }
 
+// Blocks that share the key channels have each left the gradient of a token's logarithm.
+DEV float sum_of_parts(const linear_back_params &p, i64 line)
+{
+    float sum = 0.0f;
+    for (int part = 0; part < cfg::KEY_PARTS; part++) {
+        sum += p.dlog[part * (static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q) + line];
+    }
+    return sum;
+}
+
 DEV seeds seeds_of(const token &at, float own)
 {
     seeds s = {};
@@ -208,7 +218,7 @@ DEV seeds seeds_of(const token &at, float own)
         });
     }
     if constexpr (GRADIENT_BY_KEY && !DECAY_BY_KEY) {
-        s.decay = cfg::BY_CHUNK ? p.dlog[at.line] : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
+        s.decay = cfg::BY_CHUNK ? sum_of_parts(p, at.line) : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
     }
     if constexpr (variant::WANTS[OF_DELTA]) {
         s.delta = delta_seed(p, at);

@@ -13,7 +13,7 @@ constexpr int WARPS = 4;
 constexpr int DECAY = DECAY_KEY;
 constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
-constexpr int BACK_CHUNK = 64;
+constexpr int BACK_CHUNK = 64, KEY_PARTS = 1;
 constexpr bool BY_CHUNK = false;
 constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;

@@ -14,7 +14,7 @@ constexpr int DECAY = DECAY_KEY;
 constexpr bool DELTA = false, BONUS = true, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2;
-constexpr int BACK_CHUNK = 64;
+constexpr int BACK_CHUNK = 64, KEY_PARTS = 1;
 constexpr bool BY_CHUNK = false;
 constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;

@@ -14,7 +14,7 @@ constexpr int DECAY = DECAY_TOKEN;
 constexpr bool DELTA = false, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2;
-constexpr int BACK_CHUNK = 64;
+constexpr int BACK_CHUNK = 64, KEY_PARTS = 1;
 constexpr bool BY_CHUNK = true;
 constexpr int STAGES = 3;
 constexpr bool BOUND_WAITS = false;

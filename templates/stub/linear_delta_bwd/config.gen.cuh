@@ -15,7 +15,7 @@ constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, RE
 constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2, CHUNK_BLOCKS = 1;
 constexpr bool STATE_BY_COLUMN = false;
-constexpr int BACK_CHUNK = 64;
+constexpr int BACK_CHUNK = 64, KEY_PARTS = 1;
 constexpr bool BY_CHUNK = true;
 constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
