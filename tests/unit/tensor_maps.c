@@ -174,8 +174,8 @@ TEST(tensor_maps_of_packed_sequences)
     CHECK_HAS(err.text, "at most 2^30 tokens of sequences");
 }
 
-/* Batches with ends of their own, and pages, are counted as tokens of one tensor; its address stays the
-   map's, for TMA reads there where a box lies beyond the map (pretend_encode). */
+/* Batches with ends of their own, and pages, are counted as tokens of one tensor, whose address is the map's
+   (pretend_encode). */
 TEST(tensor_maps_of_batches_and_pages)
 {
     const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
