@@ -32,6 +32,20 @@ struct map_block { /* as attention/fwd_sm90.cuh lays it out, with one map */
     int32_t pack;
 };
 
+/* A kernel with a map of q: boxes of so many tokens, and 64 channels. */
+static struct launch launch_of(int box_tokens, int swizzle)
+{
+    struct launch l = {.entry = "fwd", .n_maps = 1};
+    l.map[0] = (struct tensor_map_row){.data = offsetof(struct map_block, q),
+                                       .strides = offsetof(struct map_block, stride),
+                                       .columns = 64,
+                                       .dim = {SYM_Q, SYM_H, SYM_B},
+                                       .dtype = LATHE_BF16,
+                                       .swizzle = (uint8_t)swizzle,
+                                       .box_tokens = (uint16_t)box_tokens};
+    return l;
+}
+
 static int pretend_result;
 
 /* Leaves what it was asked for where the map would be. */
@@ -59,15 +73,7 @@ TEST(tensor_maps_are_made_of_the_block)
 {
     const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
     const struct driver old = {.library = NULL};
-    const struct launch l = {.entry = "fwd",
-                             .n_maps = 1,
-                             .map[0] = {.data = offsetof(struct map_block, q),
-                                        .strides = offsetof(struct map_block, stride),
-                                        .columns = 64,
-                                        .dim = {SYM_Q, SYM_H, SYM_B},
-                                        .dtype = LATHE_BF16,
-                                        .swizzle = 64,
-                                        .box_tokens = 80}};
+    const struct launch l = launch_of(80, 64);
     struct map_block b = {.q = memory, .stride = {76800, 64, 256}};
     static const uint64_t expected[9] = {64, 300, 4, 2, 512, 128, 153600, 32080001, 9 * 10 + 2};
     struct problem p = make_problem();
@@ -96,21 +102,13 @@ TEST(tensor_maps_are_made_of_the_block)
 TEST(tensor_maps_of_packed_heads)
 {
     const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
-    const struct launch l = {.entry = "fwd",
-                             .n_maps = 1,
-                             .map[0] = {.data = offsetof(struct map_block, q),
-                                        .strides = offsetof(struct map_block, stride),
-                                        .columns = 64,
-                                        .dim = {SYM_Q, SYM_H, SYM_B},
-                                        .dtype = LATHE_BF16,
-                                        .swizzle = 128,
-                                        .box_tokens = 64,
-                                        .pack = offsetof(struct map_block, pack)}};
+    struct launch l = launch_of(64, 128);
     struct map_block b = {.q = memory, .stride = {76800, 64, 256}, .pack = 3};
     static const uint64_t expected[11] = {64, 3, 300, 2, 2, 128, 512, 384, 153600, 64003021, 9 * 10 + 3};
     static const uint64_t alone[11] = {64, 1, 300, 6, 2, 16, 512, 128, 153600, 64001064, 9 * 10 + 3};
     struct problem p = make_problem();
     lathe_error err;
+    l.map[0].pack = offsetof(struct map_block, pack);
     pretend_result = 0;
     p.dim[SYM_H] = 6;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
@@ -140,19 +138,11 @@ static uint64_t ragged_place(const uint64_t *dim, const uint64_t *stride, uint64
 TEST(tensor_maps_of_packed_sequences)
 {
     const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
-    const struct launch l = {.entry = "fwd",
-                             .n_maps = 1,
-                             .map[0] = {.data = offsetof(struct map_block, q),
-                                        .strides = offsetof(struct map_block, stride),
-                                        .columns = 64,
-                                        .dim = {SYM_Q, SYM_H, SYM_B},
-                                        .dtype = LATHE_BF16,
-                                        .swizzle = 128,
-                                        .box_tokens = 64,
-                                        .packed = true}};
+    struct launch l = launch_of(64, 128);
     struct map_block b = {.q = memory, .stride = {0, 64, 256}};
     struct problem p = make_problem();
     lathe_error err;
+    l.map[0].packed = true;
     pretend_result = 0;
     p.dim[SYM_B] = 1;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
@@ -179,19 +169,13 @@ TEST(tensor_maps_of_packed_sequences)
 TEST(tensor_maps_of_batches_and_pages)
 {
     const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
-    struct launch l = {.entry = "fwd",
-                       .n_maps = 1,
-                       .map[0] = {.data = offsetof(struct map_block, q),
-                                  .strides = offsetof(struct map_block, stride),
-                                  .columns = 64,
-                                  .dim = {SYM_KV, SYM_H_KV, SYM_B},
-                                  .dtype = LATHE_BF16,
-                                  .swizzle = 128,
-                                  .box_tokens = 80,
-                                  .packed = true}};
+    struct launch l = launch_of(80, 128);
     struct map_block b = {.q = memory, .stride = {256000, 64, 256}};
     struct problem p = make_problem();
     lathe_error err;
+    l.map[0].packed = true;
+    l.map[0].dim[0] = SYM_KV;
+    l.map[0].dim[1] = SYM_H_KV;
     pretend_result = 0;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
     CHECK_EQ(b.map[9], 64080001);
@@ -247,24 +231,16 @@ static int exchange_address(void *map, void *data)
 
 static const struct driver WORDS = {.cuTensorMapEncodeTiled = encode_words,
                                     .cuTensorMapReplaceAddress = exchange_address};
-static const struct launch WORDS_LAUNCH = {.entry = "fwd",
-                                           .n_maps = 1,
-                                           .map[0] = {.data = offsetof(struct map_block, q),
-                                                      .strides = offsetof(struct map_block, stride),
-                                                      .columns = 64,
-                                                      .dim = {SYM_Q, SYM_H, SYM_B},
-                                                      .dtype = LATHE_BF16,
-                                                      .swizzle = 64,
-                                                      .box_tokens = 80}};
 
 /* A map of q tokens is right, whether it was encoded now or before. */
 static bool fill_is_right(struct map_slot *slots, int64_t q, void *data)
 {
     struct map_block b = {.q = data, .stride = {76800, 64, 256}};
     const uint64_t stride[3] = {512, 128, 153600};
+    const struct launch l = launch_of(80, 64);
     struct problem p = make_problem();
     p.dim[SYM_Q] = q;
-    bool right = lathe__maps_fill(&WORDS, &WORDS_LAUNCH, &p, slots, (unsigned char *)&b, NULL) == LATHE_OK &&
+    bool right = lathe__maps_fill(&WORDS, &l, &p, slots, (unsigned char *)&b, NULL) == LATHE_OK &&
                  b.map[15] == (uint64_t)(uintptr_t)data;
     for (unsigned i = 0; i < 15; i++)
         right &= b.map[i] == (uint64_t)q * 1000 + stride[i % 3] + i;
@@ -276,6 +252,7 @@ TEST(a_tensor_map_is_encoded_once)
     struct map_slot *slots = NULL;
     struct map_slot *none = NULL;
     struct driver old = WORDS;
+    const struct launch l = launch_of(80, 64);
     struct problem p = make_problem();
     struct map_block b = {.q = memory, .stride = {76800, 64, 256}};
     lathe_error err;
@@ -292,10 +269,10 @@ TEST(a_tensor_map_is_encoded_once)
     CHECK(fill_is_right(NULL, 300, memory));
     CHECK_EQ(atomic_load(&n_encoded), 4);
     old.cuTensorMapReplaceAddress = NULL;
-    CHECK_EQ(lathe__maps_fill(&old, &WORDS_LAUNCH, &p, slots, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(lathe__maps_fill(&old, &l, &p, slots, (unsigned char *)&b, &err), LATHE_OK);
     CHECK_EQ(atomic_load(&n_encoded), 5);
     b.stride[2] = 128;
-    CHECK_EQ(lathe__maps_fill(&WORDS, &WORDS_LAUNCH, &p, slots, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(lathe__maps_fill(&WORDS, &l, &p, slots, (unsigned char *)&b, &err), LATHE_OK);
     CHECK_EQ(b.map[0], 300 * 1000 + 256);
     CHECK_EQ(atomic_load(&n_encoded), 6);
     free(slots);
