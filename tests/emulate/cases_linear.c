@@ -512,6 +512,7 @@ static void add_delta_stress(struct case_list *list)
         {"linear", "linear_recurrent", LATHE_FORWARD, LATHE_F16, 64, 16, 80},
         {"linear_delta", "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 128, 72, 90},
         {"linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_BF16, 64, 16, 80},
+        {"linear_keyed", "linear_keyed_delta_bwd", LATHE_BACKWARD, LATHE_F16, 128, 72, 90},
     };
     for (int k = 0; k < COUNT(ROW); k++)
         for (int n = 0; n < COUNT(NAME); n++) {
