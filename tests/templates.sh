@@ -196,7 +196,7 @@ packed_files() {
         gen causal dtype=bf16,b=4,h=16,q=2048,kv=4096,used_kv=i32,$dims sm_90a attention_fwd_sm90
     done
     # The warp that loads has 32 registers beside three warpgroups, and looks up the page of each lane's box.
-    spills=128
+    spills=48
     for dims in d=64 d=128 d=192,d_v=128 d=256; do
         for spec in causal full relative_bias; do
             gen $spec dtype=bf16,h=16,q=16384,kv=16384,seqs=12,page=16,$dims sm_90a attention_fwd_sm90
