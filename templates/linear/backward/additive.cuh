@@ -98,7 +98,10 @@ struct additive_chunk : chunk_pairs {
 #pragma unroll
                 for (int m = 0; m < OWN_BLOCKS; m++) {
                     if (block(m) <= r) {
-                        multiply(x[m], left_columns<CHUNK_TOKENS>::of(tile(layout::PAIRS), BLOCK * block(m)), r, b);
+                        multiply_back<true>(x[m], layout::PAIRS, block(m), r, b);
+                    }
+                    if (block(m) == r) {
+                        multiply_rest<true>(x[m], layout::PAIRS, r, b);
                     }
                 }
             }
@@ -144,12 +147,13 @@ struct additive_chunk : chunk_pairs {
         copy_wait<2>(); // q and k
         __syncthreads();
         const bool strong = is_strong();
-        float diagonal[2][4] = {};
-        make_levels(diagonal, strong);
+        leave_parts_of_pairs(strong);
+        __syncthreads();
+        sum_parts_of_pairs();
+        __syncthreads();
         weigh_blocks();
         copy_wait<1>(); // v and do
         __syncthreads();
-        make_block_of_pairs(diagonal, strong);
         make_pairs();
         copy_wait<0>(); // states
         __syncthreads();

@@ -125,11 +125,17 @@ struct channel_sums {
     // What a token reads, or what is left of one, at a level's border; 0 where it does not.
     __device__ __forceinline__ float reader(int m, int n, int i, int half) const
     {
+        if (half == 0) {
+            return 1.0f;
+        }
         const float by = exp2_approx(read(m, n, i) - border(m, n, i, half));
         return reads(i / 2, half) ? by : 0.0f;
     }
     __device__ __forceinline__ float writer(int m, int n, int i, int half) const
     {
+        if (half == 0) {
+            return 1.0f;
+        }
         const float by = exp2_approx(border(m, n, i, half) - x[m][n][i]);
         return reads(i / 2, half) ? 0.0f : by;
     }

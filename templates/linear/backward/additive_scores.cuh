@@ -28,18 +28,7 @@ struct chunk_pairs : channel_chunk {
             store_pair<PAD_D>(tile(layout::LASTS), token(m, r), channel(n), last[0], last[1]);
         });
     }
-    // A token's own pair is weighed by the bonus.
-    __device__ __forceinline__ void weigh_bonus() const
-    {
-        float u[2][2] = {};
-#pragma unroll
-        for (int e = 0; cfg::BONUS && e < 4; e++) {
-            const int i = first_channel() + channel(e / 2);
-            u[e / 2][e % 2] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i + e % 2) : 0.0f;
-        }
-        weigh(layout::WRITES, layout::K, [&](int, int n, int i) { return u[n][i % 2]; });
-    }
-    // What is left of a channel from the end of block c to the start of block r; of one block, the other way.
+    // What is left of a channel from the end of block c to the start of block r, which is behind it.
     __device__ __forceinline__ float2 between(int r, int c, int channel) const
     {
         float2 sum = {0.0f, 0.0f};
@@ -47,11 +36,6 @@ struct chunk_pairs : channel_chunk {
             const float2 two = end(b, channel);
             sum.x += two.x;
             sum.y += two.y;
-        }
-        if (r == c) {
-            const float2 two = end(r, channel);
-            sum.x = -two.x;
-            sum.y = -two.y;
         }
         return {exp2_approx(sum.x), exp2_approx(sum.y)};
     }
@@ -81,57 +65,117 @@ struct chunk_pairs : channel_chunk {
             mma_16x8x16<element>(s[1], a, b[2], b[3]);
         }
     }
-    // To the pairs of block `number`, of which readers and writers are there.
-    __device__ __forceinline__ void add_level(float (&diagonal)[2][4], int half) const
+
+    // ---- pairs within a block ---------------------------------------------------------------------------------------
+    // With decays they are most of A. Their operands and what they sum up to are two numbers of 16 bits each, the
+    // second one what the first is off by: by one number each dv would be off by twice what its own rounding makes.
+    // A warp sums over its channels, whose logarithms it has; what warps have is added up behind that.
+
+    struct two_parts {
+        u32 whole[4], rest[4];
+        __device__ __forceinline__ void set(int i, float x, float y)
+        {
+            float kept[2];
+            whole[i] = pack<element>(x, y);
+            unpack<element>(whole[i], kept[0], kept[1]);
+            rest[i] = pack<element>(x - kept[0], y - kept[1]);
+        }
+    };
+    // sum += what readers of this warp's block m get, weighed by reader(n, i), from writers, by writer(n, i), of the
+    // pairs that keep(row, column) names.
+    template <class READER, class WRITER, class KEEP>
+    __device__ __forceinline__ void add_within(float (&sum)[2][4], int m, const READER &reader, const WRITER &writer, const KEEP &keep) const
     {
-        if (number < BLOCKS) {
-            float s[2][4] = {};
-            add_pairs(s, number, number, false);
-            keep_pairs(s, [&](int row, int column) { return meets(row, column, half); });
+        two_parts a;
+        two_parts b;
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                diagonal[e / 4][e % 4] += s[e / 4][e % 4];
-            }
+        for (int e = 0; e < 4; e++) {
+            const int n = e / 2;
+            const int r = e % 2;
+            float x[2];
+            load_pair<PAD_D>(tile(layout::Q), token(m, r), channel(n), x[0], x[1]);
+            a.set(e, x[0] * reader(n, 2 * r), x[1] * reader(n, 2 * r + 1));
+            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), x[0], x[1]);
+            b.set(e, x[0] * writer(n, 2 * r), x[1] * writer(n, 2 * r + 1));
+        }
+        float s[2][4] = {};
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            mma_16x8x16<element>(s[n], a.rest, b.whole[n], b.whole[2 + n]);
+            mma_16x8x16<element>(s[n], a.whole, b.rest[n], b.rest[2 + n]);
+            mma_16x8x16<element>(s[n], a.whole, b.whole[n], b.whole[2 + n]);
+        }
+        keep_pairs(s, keep);
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            sum[e / 4][e % 4] += s[e / 4][e % 4];
         }
     }
-    // Pairs within blocks, as far as they are not taken from products over the whole block.
-    __device__ __forceinline__ void make_levels(float (&diagonal)[2][4], bool strong) const
+    // A token's own pair, weighed by the bonus.
+    __device__ __forceinline__ void add_bonus(float (&sum)[2][4], int m) const
     {
-#pragma unroll 1
-        for (int half = 8; strong && half > 0; half /= 2) {
-            weigh_readers(layout::READS, layout::Q, w.scale, half);
-            weigh_writers(half);
-            __syncthreads();
-            add_level(diagonal, half);
-            __syncthreads();
+        float u[2][2] = {};
+#pragma unroll
+        for (int e = 0; cfg::BONUS && e < 4; e++) {
+            const int i = first_channel() + channel(e / 2);
+            u[e / 2][e % 2] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i + e % 2) : 0.0f;
         }
-        if (strong || cfg::BONUS) {
-            weigh_readers(layout::READS, layout::Q, w.scale, 0);
-            if constexpr (cfg::BONUS) {
-                weigh_bonus();
-            } else {
-                weigh_writers(0);
-            }
-            __syncthreads();
-            add_level(diagonal, 0);
-            __syncthreads();
-        }
+        add_within(
+            sum, m, [&](int, int) { return w.scale; }, [&](int n, int i) { return u[n][i % 2]; },
+            [](int row, int column) { return row == column; });
     }
-    __device__ __forceinline__ void make_block_of_pairs(float (&diagonal)[2][4], bool strong) const
+    // A warp's sums over its channels, where readers and writers will be.
+    __device__ __forceinline__ u32 part_of_pairs(int warp, int m, int n) const
     {
-        if (number < BLOCKS) {
-            float s[2][4] = {};
+        return tile(layout::READS) + static_cast<u32>(16 * (((warp * OWN_BLOCKS + m) * 2 + n) * 32 + lane_id()));
+    }
+    __device__ __forceinline__ void leave_parts_of_pairs(bool strong) const
+    {
+        const key_ends of = own_ends();
+#pragma unroll
+        for (int m = 0; m < OWN_BLOCKS; m++) {
+            float sum[2][4] = {};
+            if (cfg::BONUS) {
+                add_bonus(sum, m);
+            }
             if (!strong) {
-                add_pairs(s, number, number, DECAYS);
-                keep_pairs(s, is_older);
+                add_within(
+                    sum, m, [&](int n, int i) { return w.scale * exp2_approx(logs.read(m, n, i) - of.x[m][n][i % 2]); },
+                    [&](int n, int i) { return exp2_approx(of.x[m][n][i % 2] - logs.x[m][n][i]); }, is_older);
             }
-#pragma unroll
-            for (int e = 0; e < 8; e++) {
-                s[e / 4][e % 4] += diagonal[e / 4][e % 4];
+#pragma unroll 1
+            for (int k = 0; strong && k < (cfg::BONUS ? 4 : 5); k++) {
+                const int half = 8 >> k;
+                add_within(
+                    sum, m, [&](int n, int i) { return w.scale * logs.reader(m, n, i, half); },
+                    [&](int n, int i) { return logs.writer(m, n, i, half); },
+                    [&](int row, int column) { return meets(row, column, half); });
             }
-            leave_pairs(s, layout::PAIRS, number, number);
+            store_shared16(part_of_pairs(number, m, 0), sum[0]);
+            store_shared16(part_of_pairs(number, m, 1), sum[1]);
         }
     }
+    __device__ __forceinline__ void sum_parts_of_pairs() const
+    {
+        if (number >= BLOCKS) {
+            return;
+        }
+        const bool in = number == 1 || number == 2; // a block of the inner ones
+        float s[2][4] = {};
+#pragma unroll
+        for (int k = 0; k < 2 * OWN_WARPS; k++) {
+            const uint4 x = load_shared16(part_of_pairs(k / 2 + (in ? OWN_WARPS : 0), in ? number - 1 : number / 3, k % 2));
+            s[k % 2][0] += __uint_as_float(x.x);
+            s[k % 2][1] += __uint_as_float(x.y);
+            s[k % 2][2] += __uint_as_float(x.z);
+            s[k % 2][3] += __uint_as_float(x.w);
+        }
+        leave_pairs(s, layout::PAIRS, number, number);
+        leave_rest(s, layout::PAIRS, number);
+    }
+
+    // ---- other pairs ------------------------------------------------------------------------------------------------
+
     // What flows back to the divisors of block r's tokens comes to each of their pairs.
     __device__ __forceinline__ void add_divisors(float (&s)[2][4], int r) const
     {
@@ -144,7 +188,7 @@ struct chunk_pairs : channel_chunk {
             }
         }
     }
-    // The others, 6 of A and 10 of dA; those who have had no block first.
+    // 6 blocks of A and 10 of dA; those who have had no block first.
     __device__ __forceinline__ void make_pairs() const
     {
         constexpr int BELOW = BLOCKS * (BLOCKS - 1) / 2;
@@ -164,6 +208,9 @@ struct chunk_pairs : channel_chunk {
                 }
                 keep_pairs(s, [&](int row, int column) { return r > c || column < row; });
                 leave_pairs(s, layout::BACK, r, c);
+                if (HAS_RESTS && r == c) {
+                    leave_rest(s, layout::BACK, r);
+                }
             } else {
                 add_pairs(s, r, c, DECAYS && r > c + 1);
                 leave_pairs(s, layout::PAIRS, r, c);

@@ -199,11 +199,11 @@ struct chunk_tiles : own_blocks {
     // Of a level; from which tile, to which, by what beside.
     __device__ __forceinline__ void weigh_readers(int to, int from, float by, int half) const
     {
-        weigh(to, from, [&](int m, int n, int i) { return by * (half == 0 ? 1.0f : logs.reader(m, n, i, half)); });
+        weigh(to, from, [&](int m, int n, int i) { return by * logs.reader(m, n, i, half); });
     }
     __device__ __forceinline__ void weigh_writers(int half) const
     {
-        weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return half == 0 ? 1.0f : logs.writer(m, n, i, half); });
+        weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return logs.writer(m, n, i, half); });
     }
 
     // ---- the chunk ------------------------------------------------------------------------------------------------------

@@ -15,6 +15,10 @@
 
 namespace linear {
 
+// Gradients of pairs within 16 tokens are two numbers of 16 bits, the second one what the first is off by. Where some
+// channel is strong the first alone is read.
+constexpr bool HAS_RESTS = !cfg::DELTA;
+
 struct channel_chunk : chunk_tiles {
     fragments flow; // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come later
 
@@ -101,6 +105,9 @@ struct channel_chunk : chunk_tiles {
             float s[2][4] = {};
             tokens.load(b, 0, block(m));
             multiply_back<BACK>(s, of.pairs, block(m), block(m), b);
+            if constexpr (HAS_RESTS) {
+                multiply_rest<BACK>(s, of.pairs, block(m), b);
+            }
             scale_by(s, of_end(block(m), -1.0f));
 #pragma unroll
             for (int e = 0; e < 8; e++) {
@@ -124,6 +131,11 @@ struct channel_chunk : chunk_tiles {
         load_back<BACK>(a, pairs, row, depth);
         mma_16x8x16<element>(x[0], a, b[0], b[1]);
         mma_16x8x16<element>(x[1], a, b[2], b[3]);
+    }
+    // The same of what block r is off by, where that is kept.
+    template <bool BACK> __device__ __forceinline__ void multiply_rest(float (&x)[2][4], int pairs, int r, const u32 (&b)[4]) const
+    {
+        multiply_back<BACK>(x, pairs, BACK ? rest_column(r) : rest_row(r), BACK ? rest_row(r) : rest_column(r), b);
     }
     // Where some are: level by level.
     template <bool BACK> __device__ __forceinline__ void add_levels(fragments &x, fragments &to, const side &as, const pair_sum &of) const
@@ -329,6 +341,21 @@ struct channel_chunk : chunk_tiles {
         for (int e = 0; e < 4; e++) {
             store_pair<CHUNK_TOKENS>(tile(to), BLOCK * r + lane_id() / 4 + 8 * (e % 2), BLOCK * c + 8 * (e / 2) + lane_id() % 4 * 2, s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]);
         }
+    }
+    // What block r of pairs was off by when it was left as 16 bits lies above the diagonal, beside own_pair.
+    DEV int rest_row(int r) { return r / 2; }
+    DEV int rest_column(int r) { return (r + 3) / 2; }
+    __device__ __forceinline__ void leave_rest(float (&s)[2][4], int to, int r) const
+    {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float *two = &s[k / 2][k % 2 * 2];
+            float kept[2];
+            unpack<element>(pack<element>(two[0], two[1]), kept[0], kept[1]);
+            two[0] -= kept[0];
+            two[1] -= kept[1];
+        }
+        leave_pairs(s, to, rest_row(r), rest_column(r));
     }
 
     // ---- logarithms -----------------------------------------------------------------------------------------------------
