@@ -367,6 +367,7 @@ linear_files() {
             gen $spec dtype=bf16,h=16,t=4096,d=64 $arch linear_delta_bwd backward
             spills=16 # in place of one block on an SM
             gen $spec dtype=bf16,h=16,t=4096,d=128 $arch linear_delta_bwd backward
+            spills=32 # as above, and a loop over heads
             gen $spec dtype=bf16,h=16,t=4096,d=128,d_v=64 $arch linear_delta_bwd backward
         done
         spills=16 # of 128 registers, for two blocks on an SM

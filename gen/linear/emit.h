@@ -53,8 +53,8 @@ void linear_given(struct params *p, const struct layout *l, int t);
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
 void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
-/* `scale` for each chunk of each head, as chunk_number of linear/chunk.cuh counts them. */
-struct product linear_chunks(const struct emitter *e, int64_t scale);
+/* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
+struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);
 /* Behind the spec's own inputs: v as it was given, which an output mod may read, and where sequences begin.
  */
 void emit_linear_inputs(struct params *p, struct emitter *e, bool text);
@@ -69,7 +69,7 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
 struct back_runs { /* which kernels there are */
     bool moved[TENSOR_COUNT];
     bool mod[MOD_COUNT]; /* adjoints */
-    /* Of which those of q and k by bwd_chunks, unless heads share one of k. */
+    /* Of which those of q and k by bwd_chunks. */
     bool in_chunks[MOD_COUNT];
 };
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,

@@ -96,8 +96,9 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
              yes(b->site[OF_DECAY].n > 0), yes(skip), yes(linear_back_reads_output(e->w, b)));
     text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(plan, b)));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
-             yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)), yes(runs->mod[MOD_QUERY]),
-             yes(runs->mod[MOD_KEY]), yes(runs->mod[MOD_VALUE]));
+             yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)),
+             yes(runs->mod[MOD_QUERY] && !runs->in_chunks[MOD_QUERY]),
+             yes(runs->mod[MOD_KEY] && !runs->in_chunks[MOD_KEY]), yes(runs->mod[MOD_VALUE]));
     if (plan->linear.back_delta && !plan->linear.keyed)
         text_add(t, "constexpr bool ADJOINT_Q = %s, ADJOINT_K = %s;\n", yes(runs->in_chunks[MOD_QUERY]),
                  yes(runs->in_chunks[MOD_KEY]));

@@ -172,17 +172,6 @@ static void optional_place(struct params *p, const char *name, const struct plac
     linear_strides(p, name, t);
 }
 
-/* q and k as they were given, and their gradients, where bwd_chunks makes these of what it has. */
-static void given_members(struct params *p, const struct recipe *r)
-{
-    static const char *const result[] = {"result_q", "result_k"};
-    const struct place none = {-1, -1, SYM_H_K, 0};
-    for (int t = 0; t < TENSOR_V; t++) {
-        linear_given(p, &r->l, t);
-        optional_place(p, result[t], r->in_chunks[t] ? &r->result[t] : &none);
-    }
-}
-
 static void add_back_params(struct recipe *r, struct launch *launch)
 {
     static const char *const name[] = {"q", "k", "v"};
@@ -211,7 +200,8 @@ static void add_back_params(struct recipe *r, struct launch *launch)
             params_null(&p, type, BUFFER_NAME[k]);
     }
     if (r->plan->linear.back_delta && !r->plan->linear.keyed)
-        given_members(&p, r);
+        for (int t = 0; t < TENSOR_V; t++)
+            linear_given(&p, &r->l, t);
     linear_index(&p, r->e, "cu");
     params_token_sizes(&p);
     params_inputs(&p, r->e, "x");
@@ -261,7 +251,6 @@ static void add_adjoint(struct recipe *r, int t, const struct place *src, const 
     struct launch *launch = add_launch(r->out, r->e, role[t], BACK_MOD_THREADS);
     struct params p;
     launch->grid = product_of(1);
-    launch->grid.grouped = t != TENSOR_O && r->in_chunks[t];
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, grad->heads, 1);
     product_times(&launch->grid, SYM_T, BACK_MOD_TOKENS);
@@ -348,7 +337,7 @@ static bool any_site(const struct recipe *r)
 static void add_delta_chunks(struct recipe *r, const char *role, int threads, int smem_bytes, int blocks)
 {
     struct launch *launch = add_launch(r->out, r->e, role, threads);
-    launch->grid = linear_chunks(r->e, blocks);
+    launch->grid = linear_chunks(r->e, blocks, SYM_H);
     launch->smem_bytes = smem_bytes;
     add_back_params(r, launch);
 }
@@ -453,9 +442,10 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     add_back(r);
     if (any_site(r) || bonus)
         add_tokens(r, "bwd_tokens", SYM_H, false);
-    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !linear_back_keeps_heads(r));
+    if (!plan->back_delta || plan->keyed)
+        add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !linear_back_keeps_heads(r));
     for (int t = 0; t < TENSOR_O; t++)
-        if (runs->mod[t])
+        if (runs->mod[t] && !runs->in_chunks[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);
     declare_adjoint_params(r);
 }

@@ -105,18 +105,20 @@ static void place_delta(struct recipe *r, bool gradient)
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const int64_t state = slices * plan->row_slices * state_bytes(r);
     const int64_t inverse = plan->keyed ? plan->chunk_bytes : 2ll * LINEAR_CHUNK * LINEAR_CHUNK;
-    const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices);
-    struct product heads = lines(4ll * d);
+    const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices, SYM_H);
+    struct product heads = plan->keyed
+                               ? lines(4ll * d)
+                               : linear_chunks(r->e, 4ll * LINEAR_CHUNK * SLICE * plan->row_slices, SYM_H_K);
     heads.grouped = true;
     r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
     r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, inverse));
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, inverse, SYM_H));
+    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
+    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
     r->buffer[WRITTEN] = add_buffer(r->out, r->e, plan->keyed ? values : lines(2ll * d_v));
     r->buffer[DWRITTEN] = add_buffer(r->out, r->e, plan->keyed ? values : lines(2ll * d_v));
     if (!plan->keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
-        r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK));
+        r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK, SYM_H));
     const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
     place_tokens(r, true, DBETA, 1);
     place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
@@ -147,8 +149,8 @@ static void place_blocks(struct recipe *r, bool gradient)
     heads.grouped = !linear_back_keeps_heads(r);
     r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
     r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
+    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
     place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, d);
     place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
     place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
@@ -163,8 +165,8 @@ static void place_divisors(struct recipe *r)
     linear_to_workspace(&r->divided, 2, r->e, r->out);
     r->buffer[DIVIDED_OUT] = r->divided.buffer;
     place_tokens(r, true, DIVIDED, 2);
-    r->buffer[NORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d));
-    r->buffer[DNORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d));
+    r->buffer[NORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d, SYM_H));
+    r->buffer[DNORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d, SYM_H));
 }
 
 static bool reads_element(const struct ir *w, int root)
@@ -279,11 +281,9 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
         const bool wanted = problem_has(e->problem, arg) || linear_back_has_sites(e->w, r->b, (enum mod)t);
         runs->mod[t] = e->w->mod[t].n_stages > 0 && wanted;
         r->grad[t] = r->result[t];
-        if (runs->mod[t])
+        runs->in_chunks[t] = runs->mod[t] && adjoins_in_chunks(r, t);
+        if (runs->mod[t] && !runs->in_chunks[t])
             linear_to_workspace(&r->grad[t], 4, e, r->out);
-        r->in_chunks[t] = runs->in_chunks[t] = runs->mod[t] && adjoins_in_chunks(r, t);
-        if (r->in_chunks[t])
-            r->out->buffer[r->grad[t].buffer].bytes.grouped = true;
     }
     runs->in_chunks[MOD_OUTPUT] = false;
     r->dout = r->l.outer[TENSOR_O];

@@ -238,13 +238,13 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     params_close(&p, "linear_params");
 }
 
-struct product linear_chunks(const struct emitter *e, int64_t scale)
+struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads)
 {
     struct product p = product_of(scale);
     const bool packed = problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0));
     product_times(&p, SYM_B, 1);
     product_times_sum(&p, SYM_T, LINEAR_CHUNK, packed ? SYM_SEQS : SYM_ONE);
-    product_times(&p, SYM_H, 1);
+    product_times(&p, heads, 1);
     return p;
 }
 
@@ -327,14 +327,14 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
     struct beside beside = {-1, -1, 1};
     struct launch *launch = NULL;
     if (to->inverse > 0)
-        beside.inverse = add_buffer(out, e, linear_chunks(e, to->chunk_bytes));
+        beside.inverse = add_buffer(out, e, linear_chunks(e, to->chunk_bytes, SYM_H));
     if (to->pieces > 0)
         beside.parts = add_part_buffer(e, to, out);
     only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
         launch = add_kernel(e, l, plan, to->keyed || is_prepared(l) ? "prepare" : "inverse", to->slices,
                             &beside, out, again);
-        launch->grid = linear_chunks(e, 1);
+        launch->grid = linear_chunks(e, 1, SYM_H);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
     }

@@ -49,7 +49,6 @@ struct recipe {
     struct place divided;          /* that by the divisors of a normaliser */
     struct place result[TENSOR_O]; /* dq, dk, dv */
     struct place grad[TENSOR_O];   /* the same ahead of the adjoints of mods */
-    bool in_chunks[TENSOR_O];      /* by which they have run in bwd_chunks, unless heads share one of k */
     int buffer[BUFFERS];
     int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
     bool declared_params, declared_mod, declared_back, declared_input[2];

@@ -130,7 +130,7 @@ int linear_lengths(lathe_pass pass, const struct problem *p, const struct device
     return asks && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
 }
 
-int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups)
+int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)
 {
     enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
@@ -138,7 +138,8 @@ int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *t
     to->chunk_threads = GROUP * (1 + to->groups);
     to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
     for (to->stages = MOST_STAGES;; to->stages--) { /* delta_smem_bytes of linear/delta_loader_sm90.cuh */
-        const int bytes = to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
+        const int walk = to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
+        const int bytes = leaves ? round_up(walk, 128) + 128 * to->groups * pad : walk;
         if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)
             return bytes;
     }
@@ -150,7 +151,7 @@ bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, c
     if (!plan_chunks(r, plan, why))
         return false;
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
-    to->smem_bytes = linear_plan_delta_walk(r, to, groups_of(r->problem, r->device));
+    to->smem_bytes = linear_plan_delta_walk(r, to, groups_of(r->problem, r->device), false);
     choose_pieces(r, to, pad);
     tell(r, plan, " by wgmma, few long sequences in pieces", to->groups * COLUMNS);
     return linear_has_room(r, to->smem_bytes, why);

@@ -109,7 +109,7 @@ bool plan_linear_delta_bwd_sm90(const struct kernel_request *r, struct plan *pla
     if (!plan_chunks(r, to, why))
         return false;
     to->walks_at_once = true;
-    to->walk_bytes = to->again_bytes = linear_plan_delta_walk(r, to, 1);
+    to->walk_bytes = to->again_bytes = linear_plan_delta_walk(r, to, 1, true);
     tell(r, plan, " by wgmma");
     return has_room(r, to, why);
 }

@@ -52,7 +52,12 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
             const float by = s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
             x[k] = below ? by * x[k] : 0.0f;
         }
-        store_vec<8, cfg::element>(to + row * CHUNK_TOKENS + column, x);
+        uint4 word; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
+        word.x = pack<cfg::element>(x[0], x[1]);
+        word.y = pack<cfg::element>(x[2], x[3]);
+        word.z = pack<cfg::element>(x[4], x[5]);
+        word.w = pack<cfg::element>(x[6], x[7]);
+        reinterpret_cast<uint4 *>(to)[n] = word;
     }
 }
 

@@ -151,13 +151,8 @@ template <class P, delta_task TASK> struct delta_walk {
             }
         }
     }
-    // A result, rounded, to lines of `base`, one a token, by way of where this warp's values were.
-    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base, i64 stride) const
-    {
-        put_tokens(o, values);
-        copy_tokens(place, values, base, stride);
-    }
-    DEV void put_tokens(const u32 (&o)[STEPS][4], u32 values)
+    // A result, rounded, as this lane stores it: eight columns of STEPS tokens, by way of where this warp's values were.
+    DEV void by_token(uint4 (&line)[STEPS], const u32 (&o)[STEPS][4], u32 values)
     {
         __syncwarp(); // values have been read
 #pragma unroll
@@ -165,28 +160,39 @@ template <class P, delta_task TASK> struct delta_walk {
             store_matrix4_transposed(values + place_of_rows(16 * k), o[k]);
         }
         __syncwarp();
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) {
+            line[i] = load_shared16(values + panel::offset<PANEL_ROWS>(lane_id() / 2 + 16 * i, product_warp() * 2 + lane_id() % 2));
+        }
     }
-    __device__ __forceinline__ void copy_tokens(int place, u32 values, element *base, i64 stride) const
+    // To lines of `base`, one a token. Places are counted in 16 bytes: of elements, the compiler would make four stores of one.
+    __device__ __forceinline__ void store_lines(const uint4 (&line)[STEPS], int place, element *base, i64 stride) const
     {
+        const int own = group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() % 2 * 8;
+        const bool aligned = is_aligned<16>(base) && stride % 8 == 0;
 #pragma unroll
-        for (int i = 0; i < CHUNK_TOKENS / 16; i++) {
-            const int token = lane_id() / 2 + 16 * i;
-            const int eight = product_warp() * 2 + lane_id() % 2;
-            const int own = group() * CHUNK_COLUMNS + eight * 8;
-            if (w.has(place + token) && own < w.left) {
-                const uint4 x = load_shared16(values + panel::offset<PANEL_ROWS>(token, eight));
-                element *to = base + (sequence::token(w.s, place + token) * stride + own);
-                if (is_aligned<16>(to)) {
-                    *reinterpret_cast<uint4 *>(to) = x;
-                } else {
-                    const u32 word[4] = {x.x, x.y, x.z, x.w};
+        for (int i = 0; i < STEPS; i++) {
+            const int at = place + lane_id() / 2 + 16 * i;
+            if (!w.has(at) || own >= w.left) {
+                continue;
+            }
+            if (aligned) {
+                reinterpret_cast<uint4 *>(base)[sequence::token(w.s, at) * (stride / 8) + own / 8] = line[i];
+            } else {
+                element *to = base + (sequence::token(w.s, at) * stride + own);
+                const u32 word[4] = {line[i].x, line[i].y, line[i].z, line[i].w};
 #pragma unroll
-                    for (int e = 0; e < 8; e++) {
-                        to[e].bits = static_cast<u16>(word[e / 2] >> (16 * (e % 2)));
-                    }
+                for (int e = 0; e < 8; e++) {
+                    to[e].bits = static_cast<u16>(word[e / 2] >> (16 * (e % 2)));
                 }
             }
         }
+    }
+    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base, i64 stride) const
+    {
+        uint4 line[STEPS];
+        by_token(line, o, values);
+        store_lines(line, place, base, stride);
     }
     DEV u32 values_of(u32 tiles) { return tiles + delta_stage::V + static_cast<u32>(group() * PANEL); }
     // Chunk n of this walk, whose first token is at `place`; leave.state(S in front of it, rounded), leave.written(X).

@@ -56,11 +56,8 @@ struct members_case {
 };
 
 /* A pointer with its strides, and what tells sequences apart. */
-#define PLACE(x) x " " x "_b " x "_h " x "_t "
-#define GIVEN_BACK                                                                                           \
-    PLACE("linear_back_params.given_q")                                                                      \
-    PLACE("linear_back_params.given_k")                                                                      \
-    PLACE("linear_back_params.result_q") PLACE("linear_back_params.result_k")
+#define PLACE(x)   x " " x "_b " x "_h " x "_t "
+#define GIVEN_BACK PLACE("linear_back_params.given_q") PLACE("linear_back_params.given_k")
 #define SEQUENCES(x)                                                                                         \
     x ".cu_q " x ".cu_q_step " x ".cu_kv " x ".cu_kv_step " x ".used_kv " x ".used_kv_step " x ".enter "
 #define F LATHE_FORWARD

@@ -218,8 +218,8 @@ TEST(the_delta_rule_goes_back_by_wgmma)
         const char *spec, *problem, *refusal;
         int blocks, stages, bytes;
     } row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, 2, 4, 142416},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 224384},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, 2, 4, 150656},
         {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
         {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0},

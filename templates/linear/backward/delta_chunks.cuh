@@ -39,6 +39,9 @@ struct delta_chunk {
     __device__ __forceinline__ u32 tile(int which) const { return shared + static_cast<u32>(which); }
     __device__ __forceinline__ chunk_logs logs() const { return {tile(layout::SUMS)}; }
     __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
+    // Found again where they are asked for: kept over the turns of run_chunks, what is made of them takes registers.
+    DEV int quarter() { return static_cast<int>(fresh_thread()) / 32 % 4; }
+    DEV int half_of() { return static_cast<int>(fresh_thread()) / 128; }
     DEV int row0() { return quarter() * 16; }
     DEV int column0() { return half_of() * HALF; }
     DEV int channel0() { return half_of() * OWN_D; }
@@ -52,10 +55,18 @@ struct delta_chunk {
     __device__ __forceinline__ void load_state(const void *base) const
     {
         const element *from = state_of(base, p, w, place);
+        if constexpr (cfg::STATE_BY_COLUMN) { // turned already
 #pragma unroll
-        for (int i = 0; i < STATE_ROWS / CHUNK_TOKENS; i++) {
-            load_rows<STATE_COLUMNS, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<STATE_COLUMNS>::ROW_BYTES),
-                                                   from + i * CHUNK_TOKENS * STATE_COLUMNS, STATE_COLUMNS, CHUNK_TOKENS, STATE_COLUMNS);
+            for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
+                const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
+                copy16_async(tile(layout::STATE) + static_cast<u32>(16 * n), from + 8 * n, 16);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < STATE_ROWS / CHUNK_TOKENS; i++) {
+                load_rows<STATE_COLUMNS, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<STATE_COLUMNS>::ROW_BYTES),
+                                                       from + i * CHUNK_TOKENS * STATE_COLUMNS, STATE_COLUMNS, CHUNK_TOKENS, STATE_COLUMNS);
+            }
         }
     }
     // The state in front of the chunk in the place of the gradient of that behind it; returns the sum of their products, of this thread's elements.
@@ -66,7 +77,7 @@ struct delta_chunk {
 #pragma unroll 4
         for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
-            const u32 at = tile(layout::STATE) + swizzle<STATE_COLUMNS>::offset(n / (STATE_COLUMNS / 8), n % (STATE_COLUMNS / 8));
+            const u32 at = tile(layout::STATE) + (cfg::STATE_BY_COLUMN ? static_cast<u32>(16 * n) : swizzle<STATE_COLUMNS>::offset(n / (STATE_COLUMNS / 8), n % (STATE_COLUMNS / 8)));
             const uint4 x = *reinterpret_cast<const uint4 *>(from + n * 8);
             const uint4 y = load_shared16(at);
             const u32 own[4] = {x.x, x.y, x.z, x.w};
@@ -141,7 +152,7 @@ struct delta_chunk {
         {
             if constexpr (RUNS) {
                 own.template adjoin<variant::query_back, variant::query_mod>(x, own.head(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
-                                                                             own.head(own.p.result_q, own.p.result_q_b, own.p.result_q_h, own.p.result_q_t));
+                                                                             own.head(own.p.dq, own.p.dq_b, own.p.dq_h, own.p.dq_t));
             }
         }
     };
@@ -151,7 +162,7 @@ struct delta_chunk {
         {
             if constexpr (RUNS) {
                 own.template adjoin<variant::key_back, variant::key_mod>(x, own.head(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
-                                                                         own.head(own.p.result_k, own.p.result_k_b, own.p.result_k_h, own.p.result_k_t));
+                                                                         own.head(own.p.dk, own.p.dk_b, own.p.dk_h, own.p.dk_t));
             }
         }
     };
@@ -165,16 +176,40 @@ struct delta_chunk {
         static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "the planner says the same");
         chunk_adjoint<BACK, MOD>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
     }
-    // Heads of v that share one of q and k leave their parts apart; else ADJOINT finishes the gradient, or another kernel.
+    // What the heads of v up to this one make of a gradient, of those that share one of q and k: each thread takes what it left itself.
+    DEV void add_left(float (&x)[OWN_D / 8][4], const uint4 *left)
+    {
+#pragma unroll
+        for (int n = 0; n < OWN_D / 8; n++) {
+            const uint4 own = left[n * WALK_THREADS];
+            x[n][0] += __uint_as_float(own.x);
+            x[n][1] += __uint_as_float(own.y);
+            x[n][2] += __uint_as_float(own.z);
+            x[n][3] += __uint_as_float(own.w);
+        }
+    }
+    DEV void leave(const float (&x)[OWN_D / 8][4], uint4 *left)
+    {
+#pragma unroll
+        for (int n = 0; n < OWN_D / 8; n++) {
+            left[n * WALK_THREADS] = make_uint4(__float_as_uint(x[n][0]), __float_as_uint(x[n][1]), __float_as_uint(x[n][2]), __float_as_uint(x[n][3]));
+        }
+    }
+    // ADJOINT finishes the gradient, or another kernel.
     template <bool WIDE_RESULT, class ADJOINT> __device__ __forceinline__ void store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
-        if (p.z.n_h != p.z.n_h_kv) {
-            store_gradient<float>(x, part + first_line(p, w) * cfg::D, cfg::D);
+        const int turn = w.h % p.z.group();
+        uint4 *left = reinterpret_cast<uint4 *>(part) + ((chunk_number(p, w.s, place) * p.z.n_h_kv + w.h_kv) * (OWN_D / 8 * WALK_THREADS) + static_cast<int>(threadIdx.x));
+        if (turn > 0) {
+            add_left(x, left);
+        }
+        if (turn + 1 < p.z.group()) {
+            leave(x, left);
         } else if constexpr (ADJOINT::RUNS) {
             ADJOINT::run(*this, x);
         } else if (whole != nullptr) {
-            store_gradient<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h), s_t);
+            store_gradient<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h_kv * s_h), s_t);
         }
     }
 
@@ -206,50 +241,43 @@ struct delta_chunk {
         n = column < row ? -n * by : 0.0f;
         return column < row ? a * score + n * product : 0.0f;
     }
-    // Of two blocks of eight columns, from block `first` of this warp's on.
-    __device__ __forceinline__ void make_blocks(pair_gradients &pairs, decay_sums &sums, float (&diagonal)[2], float (&columns)[8], int first) const
+    __device__ __forceinline__ void make_pairs(pair_gradients &pairs, decay_sums &sums) const
     {
-        float a[2][4] = {};
-        float n[2][4] = {};
-        float score[2][4] = {};
-        float product[2][4] = {};
-        const auto written = right_rows<PAD_V>::of(tile(layout::WRITTEN), column0() + 8 * first);
-        add_product<PAD_V>(a, left_rows<PAD_V>::of(tile(layout::OUTPUTS), row0()), written);
-        add_product<PAD_V>(n, left_rows<PAD_V>::of(tile(layout::VALUES), row0()), written);
-        if constexpr (SUMS_DECAY) {
-            const auto keys = right_rows<PAD_D>::of(tile(layout::KEYS), column0() + 8 * first);
-            add_product<PAD_D>(score, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()), keys);
-            add_product<PAD_D>(product, left_rows<PAD_D>::of(tile(layout::KEYS), row0()), keys);
+        constexpr int NB = HALF / 8;
+        float a[NB][4] = {};
+        float n[NB][4] = {};
+        float score[NB][4] = {};
+        float product[NB][4] = {};
+        float diagonal[2] = {};
+        float columns[2 * NB] = {}; // two of each block
+        const bool below = column0() < row0() + 16; // or there is no such pair
+        if (below) {
+            add_two_products<PAD_V>(a, n, left_rows<PAD_V>::of(tile(layout::OUTPUTS), row0()), left_rows<PAD_V>::of(tile(layout::VALUES), row0()),
+                                    right_rows<PAD_V>::of(tile(layout::WRITTEN), column0()));
+        }
+        if (SUMS_DECAY && below) {
+            add_two_products<PAD_D>(score, product, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()), left_rows<PAD_D>::of(tile(layout::KEYS), row0()),
+                                    right_rows<PAD_D>::of(tile(layout::KEYS), column0()));
         }
         const row_pair to = logs().rows(row0());
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
-            const float2 from = logs().two(column0() + 8 * (first + b) + lane_id() % 4 * 2);
+        for (int b = 0; b < NB; b++) {
+            const float2 from = logs().two(column0() + 8 * b + lane_id() % 4 * 2);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int row = row_of(row0(), i / 2);
-                const int column = column0() + 8 * (first + b) + lane_id() % 4 * 2 + i % 2;
+                const int column = column0() + 8 * b + lane_id() % 4 * 2 + i % 2;
                 diagonal[i / 2] = row == column ? n[b][i] : diagonal[i / 2];
                 const float log = to.x[i / 2] - (i % 2 == 0 ? from.x : from.y);
                 const float through = weigh(a[b][i], n[b][i], score[b][i], product[b][i], row, column, log);
                 sums.reads[i / 2] += through;
-                columns[2 * (first + b) + i % 2] += through;
+                columns[2 * b + i % 2] += through;
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                pairs.a[first + b][r] = pack<element>(a[b][2 * r], a[b][2 * r + 1]);
-                pairs.n[first + b][r] = pack<element>(n[b][2 * r], n[b][2 * r + 1]);
+                pairs.a[b][r] = pack<element>(a[b][2 * r], a[b][2 * r + 1]);
+                pairs.n[b][r] = pack<element>(n[b][2 * r], n[b][2 * r + 1]);
             }
-        }
-    }
-    // Half of the columns at a time, for want of registers.
-    __device__ __forceinline__ void make_pairs(pair_gradients &pairs, decay_sums &sums) const
-    {
-        float diagonal[2] = {};
-        float columns[8] = {}; // two of each block
-#pragma unroll
-        for (int first = 0; first < HALF / 8; first += 2) {
-            make_blocks(pairs, sums, diagonal, columns, first);
         }
         store_betas(diagonal);
         if constexpr (SUMS_DECAY) {
@@ -320,13 +348,15 @@ struct delta_chunk {
             }
         }
     }
+    // A token's pairs as a key are with itself and those behind it, as one that reads with those ahead of it.
     __device__ __forceinline__ void add_pairs_of_keys(float (&x)[OWN_D / 8][4]) const
     {
+        constexpr int STEPS = CHUNK_TOKENS / 16;
         const auto queries = right_columns<PAD_D>::of(tile(layout::QUERIES), channel0());
         const auto keys = right_columns<PAD_D>::of(tile(layout::KEYS), channel0());
-        add_product<CHUNK_TOKENS>(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), queries);
-        add_product<CHUNK_TOKENS>(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys);
-        add_product<CHUNK_TOKENS>(x, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys);
+        add_steps(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), queries, quarter(), STEPS);
+        add_steps(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys, quarter(), STEPS);
+        add_steps(x, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys, 0, quarter() + 1);
     }
 
     // ---- gradients of decays --------------------------------------------------------------------------------------------
@@ -409,7 +439,7 @@ struct delta_chunk {
     {
         constexpr int LINES = PAD_D / 64;
         const int at = place + n / LINES;
-        if (p.z.n_h == p.z.n_h_kv && n >= 0 && n < CHUNK_TOKENS * LINES && w.has(at) && n % LINES * 64 < cfg::D) {
+        if (n >= 0 && n < CHUNK_TOKENS * LINES && w.has(at) && n % LINES * 64 < cfg::D) {
             prefetch_line(static_cast<const element *>(given.head) + (sequence::token(w.s, at) * given.stride + n % LINES * 64));
         }
     }
@@ -447,7 +477,7 @@ struct delta_chunk {
         store_keys<cfg::DK_F32, adjoint_of_keys>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
         float dq[OWN_D / 8][4] = {};
         add_state(dq, sums.reads, channel0(), layout::OUTPUTS, layout::QUERIES, logs().rows_from_start(row0(), w.scale));
-        add_product<CHUNK_TOKENS>(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), right_columns<PAD_D>::of(tile(layout::KEYS), channel0()));
+        add_steps(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), right_columns<PAD_D>::of(tile(layout::KEYS), channel0()), 0, quarter() + 1);
         store_keys<cfg::DQ_F32, adjoint_of_queries>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
         if constexpr (SUMS_DECAY) {
             __syncthreads();
@@ -500,18 +530,32 @@ struct delta_chunk {
     }
 };
 
-template <bool AGAIN> DEV void run_chunk(const linear_back_params &p, unsigned char *bytes)
+DEV void make_again(const linear_back_params &p, unsigned char *bytes)
 {
     inverse_work at = find_chunk(p);
-    if (at.place >= at.w.s.length) {
+    if (at.place < at.w.s.length) {
+        at.w.scale = variant::scale(p.x, p.z, at.w.head);
+        delta_chunk{p, at.w, at.place, bytes, shared_address(bytes)}.run_again();
+    }
+}
+
+// The heads of v that share one of q and k one after the other, by the block of the first; each is found anew, for want of registers.
+DEV void run_chunks(const linear_back_params &p, unsigned char *bytes)
+{
+    if (static_cast<int>(blockIdx.x) % p.z.n_h % p.z.group() != 0) {
         return;
     }
-    at.w.scale = variant::scale(p.x, p.z, at.w.head);
-    const delta_chunk chunk{p, at.w, at.place, bytes, shared_address(bytes)};
-    if constexpr (AGAIN) {
-        chunk.run_again();
-    } else {
-        chunk.run();
+#pragma unroll 1
+    for (int turn = 0; turn < p.z.group(); turn++) {
+        inverse_work at = find_chunk(p, static_cast<int>(blockIdx.x) + turn);
+        if (at.place >= at.w.s.length) {
+            return;
+        }
+        at.w.scale = variant::scale(p.x, p.z, at.w.head);
+        if (turn > 0) {
+            __syncthreads();
+        }
+        delta_chunk{p, at.w, at.place, bytes, shared_address(bytes)}.run();
     }
 }
 
@@ -535,7 +579,7 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(bwd
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::run_chunk<false>(p, shared_bytes);
+    linear::run_chunks(p, shared_bytes);
 }
 #endif
 
@@ -543,6 +587,6 @@ extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BL
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::run_chunk<true>(p, shared_bytes);
+    linear::make_again(p, shared_bytes);
 }
 #endif

@@ -16,6 +16,44 @@ static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the 
 static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
 static_assert(KEY_PARTS == 1 && PAD_V <= 128, "head dims up to 128");
 
+// ---- products ------------------------------------------------------------------------------------------------
+
+// As add_product, of some of the steps of 16 tokens of a chunk: the others are of zeros.
+template <class LEFT, class RIGHT, int NB> DEV void add_steps(float (&c)[NB][4], const LEFT &left, const RIGHT &right, int first, int end)
+{
+#pragma unroll 2
+    for (int k = first; k < end; k++) {
+        u32 a[4];
+        left.load(a, k);
+#pragma unroll
+        for (int n = 0; n < NB / 2; n++) {
+            u32 b[4];
+            right.load(b, n, k);
+            mma_16x8x16<cfg::element>(c[2 * n], a, b[0], b[1]);
+            mma_16x8x16<cfg::element>(c[2 * n + 1], a, b[2], b[3]);
+        }
+    }
+}
+// Two products at once of the same columns, which are loaded once.
+template <int DEPTH, class LEFT, class RIGHT, int NB> DEV void add_two_products(float (&c)[NB][4], float (&d)[NB][4], const LEFT &left, const LEFT &other, const RIGHT &right)
+{
+#pragma unroll 2
+    for (int k = 0; k < DEPTH / 16; k++) {
+        u32 a[2][4];
+        left.load(a[0], k);
+        other.load(a[1], k);
+#pragma unroll
+        for (int n = 0; n < NB / 2; n++) {
+            u32 b[4];
+            right.load(b, n, k);
+            mma_16x8x16<cfg::element>(c[2 * n], a[0], b[0], b[1]);
+            mma_16x8x16<cfg::element>(c[2 * n + 1], a[0], b[2], b[3]);
+            mma_16x8x16<cfg::element>(d[2 * n], a[1], b[0], b[1]);
+            mma_16x8x16<cfg::element>(d[2 * n + 1], a[1], b[2], b[3]);
+        }
+    }
+}
+
 // ---- a chunk --------------------------------------------------------------------------------------------------
 
 struct chunk_logs { // sums of logarithms from the chunk's start on, to the base 2, in shared memory

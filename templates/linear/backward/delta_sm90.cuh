@@ -1,10 +1,10 @@
 // linear/backward/delta_sm90.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, by wgmma (delta_parts.cuh has the
 // formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, delta_smem_bytes() of shared memory; or of bwd_states twice as
+// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, delta_walks_smem_bytes() of shared memory; or of bwd_states twice as
 // many, which walk both ways at once, where what flows back to o does not wait for o. A block has BLOCK_COLUMNS
 // columns of the state of one head, or of its gradient, which stay in registers as in linear/delta_walk_sm90.cuh; its first warpgroup loads chunks and makes what
-// is read of their tokens. They leave what those of delta_walk.cuh do, but states as [value channel][key channel].
+// is read of their tokens. They leave what those of delta_walk.cuh do, but states as [value channel][key channel], turned as in shared memory.
 #pragma once
 #include "linear/backward/delta_chunks.cuh"
 #include "linear/delta_loader_sm90.cuh"
@@ -13,17 +13,40 @@ namespace linear {
 
 static_assert(cfg::STATE_BY_COLUMN && CHUNK_PAD == PAD_D && BLOCK_SLICES * BLOCK_COLUMNS == PAD_V, "the kernel behind the walks reads states so");
 
-// A state, rounded, as the walk that TASK names has it: four lanes have 64 bytes of a line.
-template <delta_task TASK, int STEPS> DEV void leave_state(const linear_back_params &p, const work &w, void *base, int place, const u32 (&a)[STEPS][4])
+// States on their way to memory, behind what the walks have in shared memory: 16 value channels of each warp, in the order in which bwd_chunks has them there.
+struct states_layout {
+    static constexpr int PART = 16 * PAD_D * 2, FIRST = round_up(delta_layout::END, 128), END = FIRST + 4 * GROUPS * PART; // bytes
+};
+// As C, for the planner: what the forward pass has, up to a multiple of 128, and 128 * groups * pad
+constexpr int delta_walks_smem_bytes() { return states_layout::END; }
+static_assert(delta_walks_smem_bytes() == round_up(delta_smem_bytes(), 128) + 128 * GROUPS * CHUNK_PAD, "the planner says the same");
+
+// A state, rounded, as a walk has it: a line of each warp.
+template <int STEPS> DEV void leave_state(const linear_back_params &p, const work &w, u32 shared, void *base, int place, const u32 (&a)[STEPS][4])
 {
-    cfg::element *to = static_cast<cfg::element *>(base) + (state_place(p, w, place) + (w.first + delta_walk<linear_back_params, TASK>::row()) * PAD_D);
+    const int warp = static_cast<int>(threadIdx.x - LOADERS) / 32;
+    const u32 part = shared + static_cast<u32>(states_layout::FIRST + warp * states_layout::PART);
+    if (lane_id() == 0) {
+        tma_wait_read<0>();
+    }
+    __syncwarp();
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-#pragma unroll
-        for (int k = 0; k < STEPS; k += 2) {
-            u32 word[4] = {a[k][r], a[k][2 + r], a[k + 1][r], a[k + 1][2 + r]};
-            *reinterpret_cast<uint4 *>(to + (8 * r * PAD_D + 16 * k + lane_id() % 4 * 8)) = transpose_four(word, lane_id());
-        }
+    for (int k = 0; k < STEPS; k++) {
+        store_matrix4(part + swizzle<PAD_D>::offset(lane_id() % 16, 2 * k + lane_id() / 16), a[k]);
+    }
+    fence_written();
+    __syncwarp();
+    if (lane_id() == 0) {
+        cfg::element *to = static_cast<cfg::element *>(base) + (state_place(p, w, place) + (w.first + 16 * warp) * PAD_D);
+        tma_store_line(reinterpret_cast<float *>(to), part, states_layout::PART, L2_STREAM);
+        tma_commit();
+    }
+}
+// All states have left shared memory.
+DEV void wait_for_states()
+{
+    if (lane_id() == 0) {
+        tma_wait_read<0>();
     }
 }
 // Where the first token of a sequence has a line of p.written or p.dwritten.
@@ -36,7 +59,7 @@ struct leave_forward {
     using walker = delta_walk<linear_back_params, DELTA_STATE>;
     const walker &walk;
 
-    template <int STEPS> __device__ __forceinline__ void state(const u32 (&a)[STEPS][4], int place) const { leave_state<DELTA_STATE>(walk.p, walk.w, walk.p.states, place, a); }
+    template <int STEPS> __device__ __forceinline__ void state(const u32 (&a)[STEPS][4], int place) const { leave_state(walk.p, walk.w, walk.shared, walk.p.states, place, a); }
     template <int STEPS> __device__ __forceinline__ void written(const u32 (&x)[STEPS][4], u32 values, int place) const
     {
         walk.store_tokens(x, place, values, lines_of_values(walk.p.written, walk.p, walk.w), cfg::D_V);
@@ -97,10 +120,12 @@ struct gradient_walk {
     }
     __device__ __forceinline__ void leave_values(const u32 (&dv)[STEPS][4], int place, u32 values) const
     {
-        own.store_tokens(dv, place, values, lines_of_values(p.dwritten, p, w), cfg::D_V);
+        uint4 line[STEPS];
+        columns::by_token(line, dv, values);
+        own.store_lines(line, place, lines_of_values(p.dwritten, p, w), cfg::D_V);
         if constexpr (!FROM_REGISTERS) {
             if (p.dv != nullptr) {
-                own.copy_tokens(place, values, static_cast<element *>(p.dv) + values_at(), p.dv_t);
+                own.store_lines(line, place, static_cast<element *>(p.dv) + values_at(), p.dv_t);
             }
         }
     }
@@ -142,7 +167,7 @@ struct gradient_walk {
             fence_products(y);
             add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
             commit_products();
-            leave_state<DELTA_GRADIENT>(p, w, p.dstates, place, a);
+            leave_state(p, w, shared, p.dstates, place, a);
             wait_products<0>(y);
         }
         columns::weigh(y, factors, delta_factors::WRITE, 1.0f);
@@ -191,6 +216,7 @@ DEV void walk_forward(const linear_back_params &p, unsigned char *bytes, int blo
         float state[walker::DEPTH / 8][4] = {};
         walk.load_state(state, w.s.number);
         walk.walk(state, ring, span, leave_forward{walk});
+        wait_for_states();
     });
 }
 
@@ -215,6 +241,7 @@ DEV void walk_back(const linear_back_params &p, unsigned char *bytes, int block)
         for (int n = 0; n < span.count; n++) {
             walk.step(state, out, ring, n, span.nth<DELTA_GRADIENT>(n) * CHUNK_TOKENS, n + 1 < span.count);
         }
+        wait_for_states();
         float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
         if (to != nullptr) {
             walker::each_in_memory(state, w, p.dstate_i, p.dstate_j, [&](float &a, i64 at) { to[at] = a; });

@@ -205,25 +205,17 @@ struct linear_back_params {
     long long given_q_b;
     long long given_q_h;
     long long given_q_t;
-    void *result_q;
-    long long result_q_b;
-    long long result_q_h;
-    long long result_q_t;
     const void *given_k;
     long long given_k_b;
     long long given_k_h;
     long long given_k_t;
-    void *result_k;
-    long long result_k_b;
-    long long result_k_h;
-    long long result_k_t;
     const int *cu;
     long long cu_step;
     sizes z;
     inputs x;
     grads g;
 };
-static_assert(sizeof(linear_back_params) == 1088, "host and device disagree about linear_back_params");
+static_assert(sizeof(linear_back_params) == 1024, "host and device disagree about linear_back_params");
 
 struct back_mod_params {
     const void *src;
