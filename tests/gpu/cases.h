@@ -51,6 +51,7 @@ enum fill {
     FILL_BLOCK,    /* a block of 64 keys, or -1 */
     FILL_UNIFORM,  /* between low and high */
     FILL_STARTS,   /* 0, then where sequences of t tokens end, some of them empty */
+    FILL_SLOTS,    /* slots of a pool of states, each once, in any order; -1 where there are no more */
     FILL_PARTS     /* parts of a row of n: n of them up to 33, else 10, and some elements more */
 };
 

@@ -1,9 +1,13 @@
 /*
- * linear_specs.c: the shipped specs of linear attention as the GPU tests see them: their tensors and inputs,
- * sizes beside the edges of chunks and of slices of the state, and what data makes sense. A new spec gets a
- * row here.
+ * linear_specs.c: specs of linear attention as the GPU tests see them: their tensors and inputs, sizes beside
+ * the edges of chunks and of slices of the state, and what data makes sense. A new spec gets a row here; what
+ * no shipped one has is of the emulator's specs (tests/emulate/specs). Rows are added at the end: a case is
+ * drawn by its number.
  */
 #include "maps.h"
+#include "own_specs.h"
+
+#include <string.h>
 
 #define ARG(name, role, dtype, dims, fill, low, high, optional, grad)                                        \
     {                                                                                                        \
@@ -71,6 +75,59 @@ static const char *const HARD[] = {"b=1,h=2,h_k=1,t=145,d=128,d_v=64,seqs=1",
         }                                                                                                    \
     }
 
+/* Forms that no shipped spec has: walks from the last token on, reads of all tokens, decays by value channel,
+   of a number a head, gates of 0 beside ones that leave nothing, sums of keys in and out. */
+static const char *const FORMS[] = {"b=2,h=4,h_k=2,t=130,d=64,d_v=72,seqs=2",
+                                    "b=1,h=2,h_k=1,t=65,d=128,d_v=128,seqs=1", NULL};
+static const char *const FORMS_PACKED[] = {"b=1,h=2,h_k=1,t=200,d=64,d_v=128,seqs=7,ends=8", NULL};
+#define FORM(name, ...)                                                                                      \
+    {name, FORMS, 0, false, false, false, {__VA_ARGS__, END}},                                               \
+    {                                                                                                        \
+        name, FORMS_PACKED, 0, false, false, false,                                                          \
+        {                                                                                                    \
+            STARTS, __VA_ARGS__, END                                                                         \
+        }                                                                                                    \
+    }
+#define NORMED                                                                                               \
+    STATE("state", "seqs h d d_v"), OUT("state_out", LATHE_F32, "seqs h d d_v", false),                      \
+        ARG("norm", ROLE_TENSOR, LATHE_F32, "seqs h d", FILL_NORMAL, 20.0, 1.0, true, true),                 \
+        OUT("norm_out", LATHE_F32, "seqs h d", false)
+
+/* States of a pool, in any order, of which one sequence has none; also of steps of generation. A backward
+   pass has no pool. */
+static const char *const POOLS[] = {"b=9,h=4,h_k=2,t=1,d=128,d_v=128,seqs=9,slots=8",
+                                    "b=5,h=2,h_k=2,t=70,d=64,d_v=72,seqs=5,slots=4", NULL};
+static const char *const POOLS_PACKED[] = {"b=1,h=2,h_k=1,t=200,d=128,d_v=64,seqs=7,ends=8,slots=6", NULL};
+#define POOLED                                                                                               \
+    ARG("state_index", ROLE_TENSOR, LATHE_I32, "seqs", FILL_SLOTS, 0.0, 0.0, false, false),                  \
+        ARG("state", ROLE_TENSOR, LATHE_F32, "slots h d d_v", FILL_NORMAL, 0.0, 1.0, false, false),          \
+        OUT("state_out", LATHE_F32, "slots h d d_v", false)
+#define POOL(name, ...)                                                                                      \
+    {name, POOLS, 0, false, false, true, {TOKENS, POOLED, __VA_ARGS__}},                                     \
+    {                                                                                                        \
+        name, POOLS_PACKED, 0, false, false, true,                                                           \
+        {                                                                                                    \
+            STARTS, TOKENS, POOLED, __VA_ARGS__                                                              \
+        }                                                                                                    \
+    }
+
+#define OWN(name) #name, SPEC_##name
+static const struct {
+    const char *name;
+    const char *text;
+} OWN_SPECS[] = {{OWN(backwards)},        {OWN(all_tokens)},   {OWN(all_normalised)},   {OWN(by_value)},
+                 {OWN(learned_head)},     {OWN(with_resets)},  {OWN(turned)},           {OWN(normalised)},
+                 {OWN(normalised_bonus)}, {OWN(token_bonus)},  {OWN(delta_backwards)},  {OWN(valued_delta)},
+                 {OWN(keyed_backwards)},  {OWN(keyed_resets)}, {OWN(delta_with_resets)}};
+
+const char *linear_text(const char *name)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < sizeof OWN_SPECS / sizeof OWN_SPECS[0]; i++)
+        text = strcmp(OWN_SPECS[i].name, name) == 0 ? OWN_SPECS[i].text : text;
+    return text;
+}
+
 const struct map_spec linear_specs[] = {
     BOTH("linear", TOKENS, STATES),
     BOTH("retention_linear", TOKENS, STATES),
@@ -95,5 +152,28 @@ const struct map_spec linear_specs[] = {
     HARDER("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.5), GATE("g", "b h t", -400.0, 0.0)),
     HARDER("kda", ALIKE, GATE("beta", "b h t", 1.5, 2.0), GATE("g", "b h t d", -0.05, 0.0)),
     HARDER("kda", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.5), GATE("g", "b h t d", -400.0, 0.0)),
+    FORM("backwards", TOKENS, STATES, GATE("dt", "b h t", -1.0, 1.0), LEARNED("a", "h", 0.0, 0.5),
+         LEARNED("skip", "h", 0.5, 0.5), LEARNED("w", "d_v", 1.0, 0.3)),
+    FORM("all_tokens", TOKENS, GATE("gate", "b h t d_v", -1.0, 1.0)),
+    FORM("all_normalised", TOKENS),
+    FORM("by_value", TOKENS, STATES, GATE("g", "b h t d_v", -1.0, 0.0)),
+    FORM("learned_head", TOKENS, STATES, LEARNED("r", "h", 0.0, 0.5)),
+    FORM("with_resets", TOKENS, STATES, GATE("g", "b h t", -2.0, 0.0), LEARNED("s", "h", 0.0, 0.5)),
+    FORM("turned", QUERIES, VALUES, STATES, GATE("g", "b h_k t d", -1.5, -0.05)),
+    FORM("normalised", TOKENS, NORMED, GATE("g", "b h t", -1.0, 0.0)),
+    FORM("normalised_bonus", TOKENS, NORMED, GATE("g", "b h t d", -1.0, 0.0), GATE("u", "h d", -0.5, 0.5)),
+    FORM("token_bonus", TOKENS, STATES, GATE("g", "b h t", -1.0, 0.0), GATE("u", "h d", -0.5, 0.5)),
+    FORM("delta_backwards", TOKENS, STATES, GATE("r", "b h t", -1.0, 1.0), GATE("g", "b h t", -1.0, 0.0),
+         LEARNED("skip", "h", 0.5, 0.5)),
+    FORM("valued_delta", TOKENS, STATES, GATE("r", "b h t", -1.0, 1.0), GATE("g", "b h t d_v", -1.0, 0.0)),
+    FORM("keyed_backwards", TOKENS, STATES, GATE("r", "b h t", -1.0, 1.0), GATE("g", "b h t d", -1.0, 0.0),
+         LEARNED("skip", "h", 0.5, 0.5)),
+    FORM("keyed_resets", TOKENS, STATES, GATE("r", "b h t", 0.0, 1.5), GATE("g", "b h t d", -2.5, 0.0)),
+    FORM("delta_with_resets", TOKENS, STATES, GATE("r", "b h t", -0.5, 1.5), GATE("g", "b h t", -2.0, 0.0)),
+    POOL("linear", END),
+    POOL("simple_gla", GATE("g", "b h t", -1.0, 0.0), END),
+    POOL("gla", GATE("g", "b h t d", -1.0, 0.0), END),
+    POOL("gated_delta", GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -1.0, 0.0), END),
+    POOL("kda", GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t d", -1.0, 0.0), END),
 };
 const int linear_spec_count = (int)(sizeof linear_specs / sizeof linear_specs[0]);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_MAP_CASES = 2048 };
+enum { MAX_MAP_CASES = 4096 };
 static struct map_case stored[MAX_MAP_CASES]; /* what cases point to; filled by one thread before any runs */
 static int n_stored;
 
@@ -124,7 +124,8 @@ static void linear_cases(struct case_list *list, lathe_pass pass, bool quick)
 {
     for (int k = 0; k < linear_spec_count; k++) {
         const struct map_spec *spec = &linear_specs[k];
-        for (int i = 0; spec->sizes[i] && (!quick || i < 2); i++) {
+        const bool wanted = pass == LATHE_FORWARD || !spec->no_grad;
+        for (int i = 0; wanted && spec->sizes[i] && (!quick || i < 2); i++) {
             const struct map_case m = {.spec = spec, .sizes = spec->sizes[i]};
             add_map(list, &m, pass, LATHE_BF16, k + i, (k + i) % 2 == 1);
             add_map(list, &m, pass, LATHE_F32, k + i + 2, (k + i) % 2 == 0);

@@ -38,6 +38,16 @@ static void draw_starts(double *value, int64_t ends, int64_t total, uint64_t *ra
     }
 }
 
+/* Numbers below `slots`, each once, and -1 for the rest. */
+static void draw_slots(double *value, int64_t n, int64_t slots, uint64_t *random)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t other = random_between(random, 0, i);
+        value[i] = value[other];
+        value[other] = i < slots ? (double)i : -1.0;
+    }
+}
+
 /* cu_seqlens and chunk_offsets belong together: chunks of 2 tokens, the last of a sequence of 1 or 2. */
 static void draw_packed(struct tensor *t, const struct test_case *c)
 {
@@ -45,6 +55,11 @@ static void draw_packed(struct tensor *t, const struct test_case *c)
     if (t->row.fill == FILL_STARTS) {
         uint64_t seed = c->seed;
         draw_starts(t->value, ends, map_size(c->map->sizes, "t"), &seed);
+        return;
+    }
+    if (t->row.fill == FILL_SLOTS) {
+        uint64_t seed = c->seed;
+        draw_slots(t->value, t->count, map_size(c->map->sizes, "slots"), &seed);
         return;
     }
     const int64_t chunks = map_size(c->map->sizes, "chunks");
@@ -84,7 +99,7 @@ static void shape_of(struct tensor *t, const struct map_arg *arg)
 static bool values_of(struct tensor *t, const struct test_case *c)
 {
     const bool made = tensor_values(t, c);
-    if (made && (c->map->spec->slow || t->row.fill == FILL_STARTS)) {
+    if (made && (c->map->spec->slow || t->row.fill == FILL_STARTS || t->row.fill == FILL_SLOTS)) {
         draw_packed(t, c);
     }
     return made;
@@ -372,7 +387,7 @@ static double products_of(const struct reference *r, const char *name, const cha
 static double least_of(const struct tensor *t, const struct reference *r)
 {
     static const double LEAST = 1e-6;
-    static const char *const OF_DECAY[] = {"dg", "dw", "ddt", "ddt_bias", "da_log"};
+    static const char *const OF_DECAY[] = {"dg", "dw", "ddt", "ddt_bias", "da_log", "da", "dr"};
     bool decays = false;
     for (size_t i = 0; i < sizeof OF_DECAY / sizeof *OF_DECAY; i++) {
         decays |= strcmp(t->row.name, OF_DECAY[i]) == 0;
@@ -519,7 +534,10 @@ void map_check(const struct bench *bench, const struct test_case *c, struct tall
     double *value[CASE_ARGS] = {NULL};
     struct reference r = {.side = &bench->reference, .c = c, .value = value};
     lathe_error err;
-    lathe_status status = lathe_spec_load(&r.spec, c->map->spec->name, &err);
+    const char *const name = c->map->spec->name;
+    const char *const text = c->sums ? linear_text(name) : NULL;
+    lathe_status status = text ? lathe_spec_parse(&r.spec, name, text, strlen(text), &err)
+                               : lathe_spec_load(&r.spec, name, &err);
     if (status == LATHE_OK) {
         status = make_values(value, c) ? run_reference(&r.exact, &r, value, &err)
                                        : give_up(&err, LATHE_MEMORY, "out of host memory");

@@ -32,6 +32,7 @@ extern const int map_spec_count;
 /* Linear attention: its arguments are written down, and checked, as those of a map are. */
 extern const struct map_spec linear_specs[];
 extern const int linear_spec_count;
+const char *linear_text(const char *name); /* of a spec that does not ship; NULL: it does */
 
 enum memory {
     MEMORY_APART,   /* results have memory of their own */
