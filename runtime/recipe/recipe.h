@@ -255,9 +255,9 @@ struct param {
    tokens, whatever there are; `end` goes on by a token, too, and one step of `back` takes RAGGED_ROWS tokens
    away, modulo 2^64: token RAGGED_ROWS - length + i of end first + length and back RAGGED_ROWS is token i of
    a sequence, and none of it from i = length on (templates/common/tma_sm90.cuh). Where nothing of a box is
-   within the map TMA reads at its nearest place all the same, the token before `end`: so the address is the
-   tensor's, and not RAGGED_ROWS tokens before it, and `end` is at least 1. A page is read in boxes that lie
-   within it and within the tile of which they are a part: of gcd(page, box_tokens) tokens. */
+   within the map TMA reads at its address all the same, as a GPU was seen to: so that is the tensor's, and
+   not RAGGED_ROWS tokens before it. A page is read in boxes that lie within it and within the tile of which
+   they are a part: of gcd(page, box_tokens) tokens. */
 enum { TENSOR_MAP_BYTES = 128, RAGGED_ROWS = 1 << 30 };
 struct tensor_map_row {
     uint32_t offset;     /* of the map in the block: a multiple of 64 */

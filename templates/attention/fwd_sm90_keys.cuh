@@ -73,8 +73,7 @@ template <class PARAMS> struct key_source<PARAMS, true, true> {
         const int row = (key + first) & (p.page - 1);
         const int used = min(max(told.length() - (key + first - row), 0), p.page);
         const int h = told.head();
-        // For a box with nothing in it TMA reads the token before `end`, which is none of the pool's where that is 0.
-        const int end = max(page * find_apart<TENSOR>(p) + used, 1);
+        const int end = page * find_apart<TENSOR>(p) + used;
         if (first < cfg::BN) {
 #pragma unroll
             for (int i = 0; i < shape::COUNT; i++) {

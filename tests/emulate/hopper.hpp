@@ -342,19 +342,13 @@ void check_stores(unsigned from, unsigned bytes, const char *what, emulate_place
     }
 }
 
-// For a box with nothing in it a GPU reads all the same: at the place of the map that is nearest.
-void touch_nearest(const transfer &t)
+// For a box with nothing in it a GPU reads all the same: at the address of the map.
+void touch_address(const transfer &t)
 {
     bool some = false;
     each_line(t, [&](const unsigned char *, std::size_t) { some = true; });
-    unsigned long long offset = 0;
-    for (unsigned i = 0; i < t.map.rank && !some; i++) {
-        const long long last = t.map.dim[i] - 1;
-        offset += static_cast<unsigned long long>(std::clamp(static_cast<long long>(t.at[i]), 0LL, last)) *
-                  static_cast<unsigned long long>(i == 0 ? t.map.element_bytes : t.map.stride[i]);
-    }
     if (!some) {
-        (void)*static_cast<const volatile unsigned char *>(t.map.data + offset);
+        (void)*static_cast<const volatile unsigned char *>(t.map.data);
     }
 }
 
@@ -362,7 +356,7 @@ void start_load(const transfer &t, emulate_place at)
 {
     if (t.line_bytes == 0) {
         check_box(t, at);
-        touch_nearest(t);
+        touch_address(t);
     }
     shared_at(t.place, 1, core.thread, "a TMA load writes", at);
     shared_at(t.place + t.bytes() - 1, 1, core.thread, "a TMA load writes", at);
