@@ -4,9 +4,9 @@
  * function of the block and the problem's sizes alone; the driver looks at no memory for it.
  *
  * A map that was encoded once is kept in a slot of the module, and serves every later launch with the same
- * sizes and strides: the driver then only puts another address into a copy. Slots are read and written
- * without a lock: `version` is odd while one is written, and a reader that sees two versions takes nothing
- * from it.
+ * sizes, strides and box: the driver then only puts another address into a copy. Slots are read and
+ * written without a lock: `version` is odd while one is written, and a reader that sees two versions takes
+ * nothing from it.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@
 
 /* Of cuda.h. */
 enum { TENSOR_F16 = 6, TENSOR_BF16 = 9, SWIZZLE_32B = 1, SWIZZLE_64B = 2, SWIZZLE_128B = 3, L2_256B = 3 };
-enum { ELEMENT_BYTES = 2, MAX_RANK = 5, KEY_WORDS = 2 * MAX_RANK - 1, MAP_WORDS = TENSOR_MAP_BYTES / 8 };
+enum { ELEMENT_BYTES = 2, MAX_RANK = 5, KEY_WORDS = 2 * MAX_RANK, MAP_WORDS = TENSOR_MAP_BYTES / 8 };
 enum { BATCH, HEAD, TOKEN }; /* strides in the block */
 
 struct tensor {
@@ -33,7 +33,7 @@ struct tensor {
 
 struct map_slot {
     _Atomic uint64_t version;
-    _Atomic uint64_t key[KEY_WORDS]; /* dims and strides of the tensor; of no tensor: all 0 */
+    _Atomic uint64_t key[KEY_WORDS]; /* dims and strides of the tensor, and the box; of no tensor: all 0 */
     _Atomic uint64_t map[MAP_WORDS];
 };
 
@@ -114,11 +114,13 @@ lathe_status lathe__map_slots(struct map_slot **out, int n, lathe_error *err)
     return n > 0 && !*out ? lathe__fail_memory(err) : LATHE_OK;
 }
 
-/* What a slot's map depends on, beside the recipe. */
+/* What a slot's map depends on, beside the recipe: of pages the box, too, since their dims and strides may be
+   the same whatever their size. */
 static void key_of(const struct tensor *t, uint64_t key[KEY_WORDS])
 {
     memcpy(key, t->dim, sizeof t->dim);
     memcpy(key + MAX_RANK, t->stride, sizeof t->stride);
+    key[KEY_WORDS - 1] = (uint64_t)t->box[1] << 32 | t->box[2];
 }
 
 /* False: the slot has another tensor's map, or is being written. */

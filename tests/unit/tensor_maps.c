@@ -278,6 +278,33 @@ TEST(a_tensor_map_is_encoded_once)
     free(slots);
 }
 
+/* A pool of [page, token, head, dim] has the strides of any page size, but the boxes of its own. */
+TEST(a_tensor_map_of_other_pages_is_encoded_anew)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode,
+                                  .cuTensorMapReplaceAddress = exchange_address};
+    static const int64_t page[] = {256, 16, 16, 32, 256};
+    static const uint64_t box[] = {64, 16, 16, 32, 64};
+    struct map_slot *slots = NULL;
+    struct launch l = launch_of(64, 128);
+    struct problem p = make_problem();
+    lathe_error err;
+    l.map[0].packed = true;
+    l.map[0].dim[0] = SYM_PAGE;
+    l.map[0].dim[1] = SYM_H_KV;
+    l.map[0].dim[2] = SYM_POOL;
+    p.dim[SYM_POOL] = 9;
+    pretend_result = 0;
+    CHECK_EQ(lathe__map_slots(&slots, 1, &err), LATHE_OK);
+    for (int i = 0; i < 5; i++) {
+        struct map_block b = {.q = memory, .stride = {256 * page[i], 64, 256}};
+        p.dim[SYM_PAGE] = page[i];
+        CHECK_EQ(lathe__maps_fill(&driver, &l, &p, slots, (unsigned char *)&b, &err), LATHE_OK);
+        CHECK_EQ(b.map[9], 64000001 + 1000 * box[i]);
+    }
+    free(slots);
+}
+
 struct filler {
     struct map_slot *slots;
     int number;
