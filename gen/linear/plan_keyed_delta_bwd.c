@@ -19,7 +19,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     if (l->delta.n_roots == 0)
         return "serves the delta rule";
     if (linear_decay_form(r->ir) == DECAY_VALUE)
-        return "serves a decay per key channel, not per value channel";
+        return "serves every decay but one per value channel";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";
     if (l->all_tokens)

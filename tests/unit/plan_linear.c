@@ -296,7 +296,7 @@ TEST(the_delta_rule_by_key_channel_goes_back_in_chunks)
         {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, 512, 2, 218688},
         {&RTX4090, "delta_rule", "dtype=f16,t=64,d=64", NULL, 256, 1, 101184},
-        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves a decay per key channel", 0, 0, 0},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves every decay but one per value channel", 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
