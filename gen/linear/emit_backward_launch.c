@@ -287,7 +287,8 @@ static void declare_mod_params(struct recipe *r)
     r->declared_mod = true;
 }
 
-/* linear/backward/chunk_adjoint.cuh names that of adjoints. */
+/* linear/backward/chunk_adjoint.cuh names the struct of adjoints, whether or not one is launched: a launch
+   that is thrown away declares it. */
 static void declare_adjoint_params(struct recipe *r)
 {
     struct source scrap = {.n_launches = 0};
