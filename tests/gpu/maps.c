@@ -387,10 +387,15 @@ static double products_of(const struct reference *r, const char *name, const cha
 static double least_of(const struct tensor *t, const struct reference *r)
 {
     static const double LEAST = 1e-6;
-    static const char *const OF_DECAY[] = {"dg", "dw", "ddt", "ddt_bias", "da_log", "da", "dr"};
+    /* "w" is also the weight of a norm, with one dim, and "r" the delta rule's beta, with three. */
+    static const struct {
+        const char *gradient;
+        int ndim; /* 0: any */
+    } OF_DECAY[] = {{"dg", 0}, {"dw", 4}, {"ddt", 0}, {"ddt_bias", 0}, {"da_log", 0}, {"da", 0}, {"dr", 1}};
     bool decays = false;
     for (size_t i = 0; i < sizeof OF_DECAY / sizeof *OF_DECAY; i++) {
-        decays |= strcmp(t->row.name, OF_DECAY[i]) == 0;
+        decays |= strcmp(t->row.name, OF_DECAY[i].gradient) == 0 &&
+                  (OF_DECAY[i].ndim == 0 || OF_DECAY[i].ndim == t->ndim);
     }
     if (!decays || t->count == 0) {
         return LEAST;
