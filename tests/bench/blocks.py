@@ -9,22 +9,16 @@ that finds the map of an earlier one in its workspace, and "map" the difference 
 torch.profiler has it. o and dq of one head are checked against float64. Needs the GPU and torch (77: not here).
 """
 
-import argparse
 import os
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alone
+import lathe
+import masks
+import timer
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
-import lathe  # noqa: E402
-import masks  # noqa: E402
-import timer  # noqa: E402
+torch = alone.torch
 
 H, D = 16, 128
 CHECKED_ROWS = 512
@@ -136,19 +130,14 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/liblathe.so")
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--lengths", default="4096,16384")
     parser.add_argument("--density", type=float, default=0.125)
     parser.add_argument("--blocks", default="64,128")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--info", action="store_true", help="templates and tiles")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 77
+    alone.need_gpu()
     bench = Bench(options)
     for length in options.lengths.split(","):
         for block in options.blocks.split(","):

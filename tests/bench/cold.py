@@ -16,17 +16,13 @@ import tempfile
 import time
 
 os.environ["CUDA_CACHE_DISABLE"] = "1"  # NVRTC 13 asks the driver for what anyone compiled before
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
+import alone  # noqa: E402
 import lathe  # noqa: E402
 import maps  # noqa: E402
 import rows  # noqa: E402
+
+torch = alone.torch
 
 BAR = 0.2      # seconds
 REPEATS = 3
@@ -74,9 +70,7 @@ def map_cases():
 
 def main(arguments=None):
     options = parse(arguments)
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 77
+    alone.need_gpu()
     wanted = options.only.split(",") if options.only else [""]
     lines = []
     for source in (row_cases, map_cases):

@@ -11,21 +11,15 @@ many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the 
 float64. Needs the GPU and torch (77: not here).
 """
 
-import argparse
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alone
+import lathe
+import linear
+import timer
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
-import lathe  # noqa: E402
-import linear  # noqa: E402
-import timer  # noqa: E402
+torch = alone.torch
 
 H, H_KV, D = 32, 8, 128
 WINDOW = 4096
@@ -194,17 +188,12 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--only", default=",".join(SPECS))
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--queries", default="1")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 77
+    alone.need_gpu()
     bench = Bench(options)
     for name in options.only.split(","):
         for shape in options.shapes.split(","):

@@ -9,27 +9,21 @@ gradients too where t is at most 2048. Needs the GPU and torch (77: not here); -
 --errors each spec has a process of its own, as most of the time goes into compiling; stderr says what takes how long.
 """
 
-import argparse
 import concurrent.futures
 import contextlib
 import importlib
-import os
 import subprocess
 import sys
 import time
 
-STARTED = time.monotonic()
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+STARTED = time.monotonic()  # ahead of torch, whose import takes seconds
 
-try:
-    import torch
-    import torch.nn.functional as F
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
+import alone  # noqa: E402
 import lathe  # noqa: E402
 import timer  # noqa: E402
+
+torch = alone.torch
+F = torch.nn.functional
 
 # bf16, relative L2: additive, with the delta rule
 ERROR_BOUNDS = {"o": (5e-3, 7e-3), "dq": (5e-3, 7e-3), "dk": (5e-3, 7e-3), "dv": (5e-3, 7e-3), "dg": (6e-3, 8e-3), "ddt": (6e-3, 0.0),
@@ -370,20 +364,15 @@ def warm(bench, names):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/liblathe.so")
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--only", default="", help="specs, step, packed; with commas")
     parser.add_argument("--shapes", default="B8T2048,B4T8192", help="of " + ", ".join(SHAPES))
     parser.add_argument("--gates", type=float, default=8.0, help="what the logarithms of decays, of sigmoids of normal numbers, are divided by")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--errors", action="store_true", help="errors of specs and no times; the peer's kernels are not tuned")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        sys.exit(77)
+    alone.need_gpu()
     wanted = [n for n in options.only.split(",") if n]
     names = [n for n in SPECS if not wanted or n in wanted]
     if options.errors and len(names) > 1:

@@ -8,21 +8,15 @@ earlier one in its workspace. Microseconds of forward and backward passes, and t
 share of pairs that the mask leaves. o and dq of one head are checked against float64. Needs the GPU and torch (77: not here).
 """
 
-import argparse
 import os
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alone
+import lathe
+import timer
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
-import lathe  # noqa: E402
-import timer  # noqa: E402
+torch = alone.torch
 
 SIDE = 16  # of the grid: SIDE^3 tokens
 BLOCK = 32  # of block diffusion
@@ -172,18 +166,13 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/liblathe.so")
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--only", default="", help="groups, with commas: grid, diffusion, table, selected")
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--device", type=int, default=0)
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        sys.exit(77)
+    alone.need_gpu()
     bench = Bench(options)
     plain = bench.calls("plain", "return attention {}\n", {}, False)
     print(f"{bench.ctx.device_name}: b 1, h {options.heads}, {SIDE ** 3} tokens, d {options.dim}, bf16")

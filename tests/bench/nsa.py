@@ -8,20 +8,13 @@ bf16, b 1, 64 query heads on 4, d 128; each token reads 16 blocks of 64 keys: it
 and torch (77: not here); --peers needs the package fla (fla-core).
 """
 
-import argparse
-import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alone
+import lathe
+import timer
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
-import lathe  # noqa: E402
-import timer  # noqa: E402
+torch = alone.torch
 
 HEADS, KEY_HEADS, D, BLOCK, BLOCKS = 64, 4, 128, 64, 16
 CHECKED = 48  # tokens
@@ -116,17 +109,12 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/liblathe.so")
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--lengths", default="8192,32768")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--info", action="store_true", help="templates and tiles")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 77
+    alone.need_gpu()
     bench = Bench(options)
     for length in options.lengths.split(","):
         bench.row(int(length), options)

@@ -9,20 +9,14 @@ compared with float32 attention of each sequence by itself. --peers needs FlashA
 torch (77: not here).
 """
 
-import argparse
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import alone
+import lathe
+import timer
 
-try:
-    import torch
-except (ImportError, OSError) as missing:  # OSError: a library that torch needs
-    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
-    sys.exit(77)
-
-import lathe  # noqa: E402
-import timer  # noqa: E402
+torch = alone.torch
 
 H, D = 16, 128
 ERROR_BOUND = 1e-2
@@ -156,20 +150,15 @@ def row(options, contexts, spec, name, clock):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--cache")
+    parser = alone.parser(__doc__)
     parser.add_argument("--specs", default="causal,full")
     parser.add_argument("--lengths", default=",".join(LENGTHS))
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
     parser.add_argument("--pages", default="16,64,256", help="keys of a page, of those beside it")
     parser.add_argument("--backward", action="store_true")
     parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside them")
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 77
+    alone.need_gpu()
     contexts = {"planned": context(options, ""), "portable": context(options, PORTABLE[options.backward])}
     if options.template:
         contexts["wished"] = context(options, options.template)
