@@ -41,4 +41,20 @@ void back_add_input_kernels(struct recipe *r, bool exact);
 /* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
 void back_declare_input_params(const struct recipe *r);
 
+/* ---- emit_backward_place.c */
+
+void back_place_everything(struct recipe *r);
+
+/* ---- emit_backward_rows.c */
+
+/* buffer: -1 for NULL. */
+void back_optional_pointer(struct params *p, const char *type, const char *name, int buffer);
+/* Does bwd_pre copy rows of do to where they are aligned? Of another length they have been copied before. */
+bool back_pre_copies(const struct recipe *r);
+bool back_has_unaligned_do(const struct recipe *r);
+/* Sums over rows that no product with o gives. */
+void back_add_row_sums(struct recipe *r);
+/* runs: else its struct is declared, which back_row() names. */
+void back_add_pre(struct recipe *r, bool runs);
+
 #endif
