@@ -246,6 +246,7 @@ TEST(batches_lie_tokens_apart)
     CHECK_EQ(filled(&c).q_apart, 4 * 300);
     c.q_shape[2] = 1; /* a token by itself has 16 bytes */
     CHECK_EQ(filled(&c).q_apart, 4 * 64 / 8);
+    drop_call(&c);
 }
 
 TEST(compact_are_dense_rows_from_16_bytes_on)
