@@ -18,12 +18,13 @@ struct prove_given {
     lathe_arg arg[MAX_ARGS]; /* inputs, scalars and q_start: compact host memory, in place of random data */
     int n_absent;
     char absent[MAX_ARGS][NAME_MAX_BYTES]; /* optional arguments that are left out */
+    int seconds; /* of processor time for all proofs of the spec; 0: PROVE_SECONDS */
 };
 /* Nothing is given. */
 void prove_given_init(struct prove_given *given);
 /* False: a proof would take too long; `most` pairs of a query and a key are looked at, so much is asked for.
  */
-enum { PROVE_KEYS_MAX = 4096 };
+enum { PROVE_KEYS_MAX = 4096, PROVE_SECONDS = 6 };
 bool prove_given_fits(const struct prove_given *given, double *pairs, double *most);
 
 struct proof {

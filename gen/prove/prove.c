@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SECONDS = 6;
 static const double QUICK_SECONDS = 0.2;
 
 static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed, const struct prove_given *given)
@@ -118,7 +117,7 @@ static int prove_within(const struct ir *ir, unsigned seed, const struct prove_g
         proof_blame(&out[n++], 0, "out of memory, or the spec makes more than %d nodes", IR_MAX_NODES);
     } else {
         p.start = proof_clock();
-        p.seconds = quick ? QUICK_SECONDS : SECONDS;
+        p.seconds = quick ? QUICK_SECONDS : given && given->seconds > 0 ? given->seconds : PROVE_SECONDS;
         p.quick = quick;
         trying(out, p.tried);
         n = proofs_of(ir)->run(&p, out);

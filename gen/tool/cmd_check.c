@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Time is no mistake of a spec: what --strict fails on must be out of reach on a slow machine, too. */
+enum { STRICT_SECONDS = 60 };
+
 /* A spec is traced after the prelude: its own file is the last one. */
 static const char *own_file(const struct ir *ir, const char *name)
 {
@@ -65,9 +68,12 @@ static bool report(const struct ir *ir, const char *name, const struct proof *p,
         return true;
     }
     print_verdict(ir, name, p);
+    fflush(stdout);
+    if (p->passed && strict && p->cut_short)
+        fprintf(stderr, "%s: %s: time ran out before all of it was looked at; --seconds gives it more\n",
+                own_file(ir, name), p->what);
     if (p->passed)
         return !(strict && p->cut_short);
-    fflush(stdout);
     fprintf(stderr, "%s", own_file(ir, name));
     if (p->line > 0) /* else the formula is the prelude's */
         fprintf(stderr, ":%d", p->line);
@@ -124,6 +130,7 @@ static int complain_zero(const struct run *run, const struct prove_given *given)
 static int take_data(struct run *run, struct prove_given *given)
 {
     prove_given_init(given);
+    given->seconds = run->o->seconds ? run->o->seconds : run->o->strict ? STRICT_SECONDS : 0;
     int code = run_prepare_given(run);
     if (code != CODE_OK)
         return code;

@@ -192,6 +192,8 @@ static const struct option_row OPTIONS[] = {
      "of random data (default: 1)"},
     {"--strict", OPT_STRICT, IN_CHECK, NULL,
      "fail, too, where a side of a comparison was never taken or time ran out"},
+    {"--seconds", OPT_SECONDS, IN_CHECK, "N",
+     "processor time for the proofs of each spec (default: 6; with --strict 60)"},
     {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
     {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE | IN_BENCH, "N",
      "time N launches and report the median (default: 1; tune, bench: 7)"},

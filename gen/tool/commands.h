@@ -27,6 +27,7 @@ enum option {
     OPT_SEED,
     OPT_VERIFY,
     OPT_STRICT,
+    OPT_SECONDS,
     OPT_REPEAT,
     OPT_SET,
     OPT_INPUT,

@@ -250,6 +250,8 @@ static bool take_option(const struct option_row *row, const char *text, struct o
     case OPT_STRICT:
         o->strict = true;
         return true;
+    case OPT_SECONDS:
+        return take_int(row->name, text, 1, &o->seconds);
     case OPT_REPEAT:
         return take_int(row->name, text, 1, &o->repeat);
     case OPT_SET:

@@ -126,6 +126,10 @@ printf 'return attention { score_mod = function(s)\n  return where(gt(s, 1e30), 
 expect 0 'not seen                 line 2: gt was never true' '' "$LATHE" check unseen.lua
 expect 1 'not seen ' 'unseen.lua:2: not seen: gt was never true' "$LATHE" check unseen.lua --strict
 expect 0 'f32 = double ' '' "$LATHE" check causal softmax --strict
+printf 'return attention { score_mod = function(s)\n  for i = 1, 1000 do s = s + 1e-4 * exp(-s) end\n  return s end }\n' >slow.lua
+expect 0 ' part ' '' "$LATHE" check slow.lua --seconds 1
+expect 1 ' part ' 'gradients: time ran out before all of it was looked at; --seconds gives it more' "$LATHE" check slow.lua --seconds 1 --strict
+expect 2 '' '--seconds' "$LATHE" check causal --seconds 0
 
 # explain
 expect 0 'each tile is judged once a launch, by grid_bf16_map: with h = 16, w = 16, of the tiles 87 % are left out, 0 % need no mask, 13 % are masked' '' "$LATHE" explain grid.lua --problem q=4096
