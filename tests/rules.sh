@@ -148,6 +148,24 @@ awk '
     END { for (name in exported) if (name in statics) print name ": " exported[name] ", static at" statics[name] }
 ' $gen_c $runtime_c | sort | breach 'no exported function of gen/ and runtime/ has the name of a static one'
 
+# Nor is it exported for nobody: what one file alone calls is static there. Tests are callers, too.
+awk '
+    { line = $0; gsub(/\/\*.*\*\/|"(\\.|[^"\\])*"/, "", line) }
+    FILENAME ~ /^(gen|runtime).*\.c$/ && /^[a-z_]/ && !/^static / && /\(/ && !/;/ && !/^(typedef|extern|struct [a-z_]+ \{|enum|union)/ {
+        name = line; sub(/\(.*/, "", name)
+        if (name ~ /[ *]/ && name !~ /=/) { sub(/.*[ *]/, "", name); exported[name] = FILENAME; place[name] = FILENAME ":" FNR }
+    }
+    FILENAME ~ /\.[ch]$/ && FILENAME !~ /^include/ && /^[^[:space:]]/ && !/^#/ && !/[={]/ { next } # a prototype or the head of a function
+    {
+        n = split(line, word, /[^A-Za-z0-9_]+/)
+        for (i = 1; i <= n; i++)
+            if (word[i] in first) { if (first[word[i]] != FILENAME) shared[word[i]] }
+            else first[word[i]] = FILENAME
+    }
+    END { for (name in exported) if (!(name in shared) && (!(name in first) || first[name] == exported[name])) print name ": " place[name] }
+' $gen_c $runtime_c $gen_h $runtime_h $(find gen runtime -name '*.def') include/*.h $(find tests -name '*.[ch]') | sort |
+    breach 'every exported function of gen/ and runtime/ has a caller in another file'
+
 includes '(.*/)?rt\.h' $gen_c $gen_h $runtime_c $runtime_h | breach 'rt.h is for tests: gen/ and runtime/ include the doors that they use'
 
 # Paths of one machine: this checkout, and anybody's home folder.

@@ -68,8 +68,10 @@ static int compare_u8(const void *a, const void *b)
     return *(const uint8_t *)a - *(const uint8_t *)b;
 }
 
-void input_range_fill(const struct input *in, const struct value_range *range, const lathe_arg *t,
-                      double (*unit)(void *state), void *state)
+/* Fill a tensor of i32 or u8 that has that range, from uniform numbers in (0, 1). A negative number stands
+   for "none": it comes once in eight, where the range has both. A scalar is rather small than large. */
+static void fill_range(const struct input *in, const struct value_range *range, const lathe_arg *t,
+                       double (*unit)(void *state), void *state)
 {
     const int64_t count = tensor_count(t);
     const int64_t line = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
@@ -102,7 +104,7 @@ bool input_fill(const struct input *in, const int64_t *dim, const lathe_arg *t, 
     struct value_range range;
     const int64_t count = in->range.real ? tensor_count(t) : 0;
     if (input_range(in, dim, &range))
-        input_range_fill(in, &range, t, unit, state);
+        fill_range(in, &range, t, unit, state);
     for (int64_t i = 0; i < count; i++)
         dtype_store(t->dtype, t->data, i, draw_real(&in->range, unit, state));
     return input_has_range(in);

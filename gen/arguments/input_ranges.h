@@ -22,11 +22,6 @@ struct value_range {
  * 0. */
 bool input_range(const struct input *in, const int64_t *dim, struct value_range *out);
 
-/* Fill a tensor of i32 or u8 that has that range, from uniform numbers in (0, 1). A negative number stands
-   for "none": it comes once in eight, where the range has both. A scalar is rather small than large. */
-void input_range_fill(const struct input *in, const struct value_range *range, const lathe_arg *t,
-                      double (*unit)(void *state), void *state);
-
 /* Of an input of any dtype that has a range. False: it has none, and nothing was written. */
 bool input_fill(const struct input *in, const int64_t *dim, const lathe_arg *t, double (*unit)(void *state),
                 void *state);

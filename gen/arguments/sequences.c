@@ -4,7 +4,6 @@
  * In: sizes, a tensor of i32 in host memory. Out: numbers that attention takes. Nothing is kept.
  */
 #include "gen/arguments/sequences.h"
-#include "gen/ir/tensor.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdlib.h>

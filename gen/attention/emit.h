@@ -210,7 +210,6 @@ void emit_meeting_sites(struct attention *a, const struct plan *plan);
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
                             struct source *out, bool moved[MOD_COUNT]);
 void emit_grads_struct(struct emitter *e);
-const char *grad_type(const struct emitter *e, int input); /* "float", "exact_sum" */
 /* dq, dk or dv: given, or on the way to the gradient of an input. */
 bool gradient_wanted(const struct emitter *e, enum mod which);
 /* Of k or v: does the main kernel leave it in the workspace, for bwd_k or bwd_v to write the result from? */

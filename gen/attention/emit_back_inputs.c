@@ -17,7 +17,8 @@ bool input_is_exact(const struct emitter *e, int input)
     return e->problem->deterministic && backward_shares_elements(e->w, e->back, input);
 }
 
-const char *grad_type(const struct emitter *e, int input)
+/* "float", "exact_sum" */
+static const char *grad_type(const struct emitter *e, int input)
 {
     return input_is_exact(e, input) ? "exact_sum" : "float";
 }

@@ -7,7 +7,6 @@
 #include "gen/arguments/problem.h"
 #include "runtime/recipe/recipe.h"
 #include "gen/attention/backward.h"
-#include "gen/base/text.h"
 #include "gen/plan/plan.h"
 
 #include <stdio.h>

@@ -3,7 +3,6 @@
  * plan. Out: parameter structs as text, launches and the buffer of a mod of o.
  */
 #include "gen/attention/emit.h"
-#include "gen/base/text.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/bind.h"
 

@@ -7,7 +7,6 @@
 #include "gen/attention/host_parts.h"
 #include "gen/attention/sequences.h"
 #include "gen/host/vectors.h"
-#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdlib.h>

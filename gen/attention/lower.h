@@ -73,7 +73,6 @@ void selected_pass(struct ir *w);
 /* Of the forward pass: find the path, rewrite the online function and the epilogue for it,
    and record it in w->rescale. */
 void rescale_pass(struct ir *w, lathe_dtype dtype);
-const char *rescale_path_text(const struct rescale *p); /* "lazy" */
 /* A sentence for `lathe explain`. optimistic: whole tiles try the maximum at hand first. */
 void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size);
 

@@ -2,9 +2,7 @@
  * plan_decode.c: tiles of attention_decode, whose rows are cut by keys. In: a request and what plan.c has
  * found out about the spec. Out: the plan, or why there is none; which lengths ask for it.
  */
-#include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
-#include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_WIDTH = 16, MOST_WIDTH = 128 };
+enum { LEAST_WIDTH = 16, WIDTHS = 4 }; /* 16, 32, 64 or 128 keys */
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
@@ -190,7 +190,7 @@ void bench_cut(struct row_bench *b, int turn)
     else if (few || random_below(b->p, 3) == 0)
         cut_at_random(b->p, b->n, 1 + (int)random_below(b->p, CUTS), c);
     else
-        cut_by_width(b->n, LEAST_WIDTH << random_below(b->p, 4), c);
+        cut_by_width(b->n, LEAST_WIDTH << random_below(b->p, WIDTHS), c);
     c->order = "";
     if (turn % 3 == 1) { /* as kernels walk them */
         c->order = ", the last first";

@@ -490,12 +490,6 @@ void rescale_pass(struct ir *w, lathe_dtype dtype)
     free(s.range);
 }
 
-const char *rescale_path_text(const struct rescale *p)
-{
-    static const char *const text[] = {"exact", "deferred", "stateless", "bounded", "lazy"};
-    return text[p->path];
-}
-
 void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size)
 {
     const struct rescale *p = &w->rescale;

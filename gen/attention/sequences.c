@@ -121,7 +121,7 @@ void sequences_close(struct sequences *s)
     free(s->length);
 }
 
-int64_t sequence_queries(const struct sequences *s, int64_t i)
+static int64_t sequence_queries(const struct sequences *s, int64_t i)
 {
     return s->first[i + 1] - s->first[i];
 }

@@ -28,7 +28,6 @@ bool sequences_given(const struct host_call *call);
 /* Reads and checks the lists; sequences_close in any case. Errors ARG: a list that is wrong; MEMORY. */
 lathe_status sequences_open(struct sequences *s, const struct host_call *call, lathe_error *err);
 void sequences_close(struct sequences *s);
-int64_t sequence_queries(const struct sequences *s, int64_t i);
 /* The one that row `flat` of host_attention_rows belongs to. */
 int64_t sequence_of_row(const struct sequences *s, int64_t flat);
 /* Sequence i as a call: tensors begin with it, at.b is i. */

@@ -7,7 +7,6 @@
  */
 #include "gen/base/embedded.h"
 #include "runtime/base/base.h"
-#include "runtime/recipe/recipe.h"
 
 #include <stdio.h>
 #include <string.h>

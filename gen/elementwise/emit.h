@@ -104,7 +104,6 @@ void emit_early_loads(struct map_emitter *me);
 
 /* ---- emit_sums.c */
 
-bool is_map_sum(const struct map_emitter *me, int v);
 /* Scatter s of the map goes to a scalar: summed before it is added. */
 bool is_scatter_total(const struct map_emitter *me, int s);
 /* It goes to the same place in every step of a thread: added up before it is added. */

@@ -51,7 +51,7 @@ bool is_scatter_kept(const struct map_emitter *me, int s)
            !(span & 1u << me->loop) && (me->outer < 0 || !(span & 1u << me->outer));
 }
 
-bool is_map_sum(const struct map_emitter *me, int v)
+static bool is_map_sum(const struct map_emitter *me, int v)
 {
     return map_uses(me, v / 2, USE_SUM) && (v % 2 == 0 || is_pair(map_tensor(me, v / 2)));
 }

@@ -48,8 +48,10 @@ static void lower_scatters(struct rewriter *r, struct ir_map *map)
     map->n_scatters = n;
 }
 
-lathe_status maps_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                        struct ir **out)
+/* Maps as they are in *out, which the caller frees with ir_free. Else as rewriter_close of lower/rewrite.h.
+ */
+static lathe_status lower_maps(const struct ir *ir, const struct signature *sig,
+                               const struct problem *problem, struct ir **out)
 {
     struct rewriter r;
     if (!rewriter_open(&r, ir, sig, problem))
@@ -70,7 +72,7 @@ lathe_status elementwise_lower(struct kernel_request *r)
         r->spec = r->ir->gradient;
     if (r->pass == LATHE_BACKWARD && !r->ir->gradient)
         return LATHE_OK;
-    return request_settle(r, maps_lower(r->spec, r->sig, r->problem, &r->maps->w));
+    return request_settle(r, lower_maps(r->spec, r->sig, r->problem, &r->maps->w));
 }
 
 void elementwise_release(struct kernel_request *r)

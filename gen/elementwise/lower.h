@@ -8,13 +8,6 @@
 
 struct ir;
 struct kernel_request;
-struct problem;
-struct signature;
-
-/* Of maps, as they are in *out, which the caller frees with ir_free. Else as rewriter_close of
-   lower/rewrite.h. */
-lathe_status maps_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                        struct ir **out);
 
 struct map_kernel {
     struct ir *w; /* lowered maps; NULL: the spec has no gradient, which its templates refuse */

@@ -63,10 +63,8 @@ const char *c_type(int ir_type);
 /* The size of dim d of an input, as C++ text. */
 void input_size_text(const struct emitter *e, int input, int d, char *out, size_t size);
 
-/* Offset of a read in its tensor, as C++ text; strides are members of `object`. */
 /* Index d of a read, clamped where it is not certainly inside. */
 void index_text(struct emitter *e, const struct ir_node *n, int d, struct text_buf *t);
-void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t);
 /* return g.d_table + (...): of a read whose indices have names or can be computed. */
 void emit_address(struct emitter *e, int leaf);
 
@@ -155,7 +153,6 @@ void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);
 bool operand_used(const struct emitter *e, int tensor); /* of a map */
 const char *element_type(lathe_dtype dtype);            /* "bf16" */
-bool stride_is_wide(const struct emitter *e, int input, int dim);
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
 /* Times the sum of tiles and of dim[plus]. */

@@ -287,9 +287,9 @@ void index_text(struct emitter *e, const struct ir_node *n, int d, struct text_b
         text_add(t, "m_clamp_index(%s, %s)", index, bound);
 }
 
-/* (long long)h.h * x.s0_table + ... The index is clamped where it is not certainly inside, so that no spec
-   reads outside of its tensors. */
-void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t)
+/* Offset of a read in its tensor: (long long)h.h * x.s0_table + ..., whose strides are members of `object`.
+   The index is clamped where it is not certainly inside, so that no spec reads outside of its tensors. */
+static void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t)
 {
     const char *name = e->w->input[n->index].name;
     if (e->w->input[n->index].rows == INPUT_VALUE) { /* where a row begins: `at` is its place */

@@ -353,7 +353,7 @@ bool input_used(const struct emitter *e, int input)
 
 /* A dim that every read indexes by head or batch alone has a 64-bit stride; the others, which are multiplied
    per row or element, have a 32-bit one. */
-bool stride_is_wide(const struct emitter *e, int input, int dim)
+static bool stride_is_wide(const struct emitter *e, int input, int dim)
 {
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];

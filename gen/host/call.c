@@ -210,26 +210,6 @@ void host_values(const struct eval_env *env, int node, int64_t n, double *out)
 
 /* ---- the door -------------------------------------------------------------------------------- */
 
-static bool reads_only_state(const struct ir *ir, int root)
-{
-    return !ir_depends_on(ir, root, OP_AT, -1) && !ir_depends_on(ir, root, OP_SCALAR, -1) &&
-           !ir_depends_on(ir, root, OP_LOAD, -1);
-}
-
-void host_empty_finals(const struct ir *ir, double *finals)
-{
-    struct eval_env env = {.ir = ir, .axis = SPAN_KV};
-    for (int i = 0; i < ir->n_states; i++)
-        env.param[LEAF_STATE + i] = &ir->state[i].init;
-    for (int i = 0; i < ir->n_finals; i++) {
-        const int root = i + 1 < ir->epilogue.n_roots ? ir->epilogue.root[i + 1] : -1;
-        finals[i] = -(double)INFINITY;
-        if (root >= 0 && reads_only_state(ir, root) && eval_run(&env, &root, 1) && !isnan(env.value[root][0]))
-            finals[i] = env.value[root][0];
-    }
-    eval_free(&env);
-}
-
 lathe_status host_check_rows(const int64_t *rows, int64_t n_rows, int64_t count, lathe_error *err)
 {
     for (int64_t i = 0; i < n_rows; i++) {

@@ -16,9 +16,6 @@ struct ir;
  */
 lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                           const int64_t *rows, int64_t n_rows, lathe_error *err);
-/* The finals of a row without live pairs, n_finals doubles, where no row is at hand: what the epilogue gives
-   on the initial state where that reads nothing else and is not NaN, else -inf. */
-void host_empty_finals(const struct ir *ir, double *finals);
 /* Backward: args also hold "do" (or "dy") and "d" + final for seeds, "dq" "dk" "dv" ("dx") and "d" + input as
    outputs, which are overwritten. */
 lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,

@@ -80,12 +80,15 @@ lathe_status host_vectors_open(struct host_vectors *v, const struct host_call *c
 
 /* ---- forwards ------------------------------------------------------------------------------------ */
 
-int host_pair_index(int form, int n, int i, int which)
+/* Pairs of a vector: which number is the element (which = 0: lo, 1: hi) of pair i? */
+static int pair_index(int form, int n, int i, int which)
 {
     return form == STAGE_HALF ? i + which * (n / 2) : 2 * i + which;
 }
 
-void host_stage_enter(struct host_vectors *v, const struct ir_stage *stage, int n, const double *in)
+/* The axis (n, or n / 2 for pairs) and LEAF_X or LEAF_LO and LEAF_HI of a stage from the n numbers of `in`.
+ */
+static void stage_enter(struct host_vectors *v, const struct ir_stage *stage, int n, const double *in)
 {
     struct eval_env *env = &v->env;
     env->at_axis[AT_I] = v->index;
@@ -99,8 +102,8 @@ void host_stage_enter(struct host_vectors *v, const struct ir_stage *stage, int 
     env->param[LEAF_LO] = v->lo;
     env->param[LEAF_HI] = v->hi;
     for (int i = 0; i < paired / 2; i++) {
-        v->lo[i] = in[host_pair_index(stage->form, paired, i, 0)];
-        v->hi[i] = in[host_pair_index(stage->form, paired, i, 1)];
+        v->lo[i] = in[pair_index(stage->form, paired, i, 0)];
+        v->hi[i] = in[pair_index(stage->form, paired, i, 1)];
     }
 }
 
@@ -116,14 +119,14 @@ static void stage_leave(const struct host_vectors *v, const struct ir_stage *sta
     memcpy(out + paired, in + paired, (size_t)(n - paired) * sizeof *out);
     for (int i = 0; i < paired / 2; i++)
         for (int half = 0; half < 2; half++)
-            out[host_pair_index(stage->form, paired, i, half)] = host_value(&v->env, stage->fn.root[half], i);
+            out[pair_index(stage->form, paired, i, half)] = host_value(&v->env, stage->fn.root[half], i);
 }
 
 lathe_status host_mod(struct host_vectors *v, enum mod which, int n, lathe_error *err)
 {
     const struct ir_mod *mod = &v->env.ir->mod[which];
     for (int s = 0; s < mod->n_stages; s++) {
-        host_stage_enter(v, &mod->stage[s], n, v->stage[s]);
+        stage_enter(v, &mod->stage[s], n, v->stage[s]);
         const lathe_status status = host_eval(&v->env, mod->stage[s].fn.root, mod->stage[s].fn.n_roots, err);
         if (status != LATHE_OK)
             return status;
@@ -158,16 +161,16 @@ void host_mod_graphs_free(struct host_mod_graphs *g)
 static void take_pairs(const struct host_vectors *v, int form, int n, const double *grad)
 {
     for (int i = 0; i < n / 2; i++) {
-        v->dlo[i] = grad[host_pair_index(form, n, i, 0)];
-        v->dhi[i] = grad[host_pair_index(form, n, i, 1)];
+        v->dlo[i] = grad[pair_index(form, n, i, 0)];
+        v->dhi[i] = grad[pair_index(form, n, i, 1)];
     }
 }
 
 static void give_pairs(const struct host_vectors *v, int form, int n, double *grad)
 {
     for (int i = 0; i < n / 2; i++) {
-        grad[host_pair_index(form, n, i, 0)] = v->dlo[i];
-        grad[host_pair_index(form, n, i, 1)] = v->dhi[i];
+        grad[pair_index(form, n, i, 0)] = v->dlo[i];
+        grad[pair_index(form, n, i, 1)] = v->dhi[i];
     }
 }
 
@@ -178,7 +181,7 @@ lathe_status host_stage_back(struct host_vectors *v, struct host_gradient *b, co
     struct eval_env *env = &v->env;
     bool pair = stage->form != STAGE_ELEMENT;
     const int paired = ir_stage_paired(stage, n);
-    host_stage_enter(v, stage, n, in);
+    stage_enter(v, stage, n, in);
     if (pair)
         take_pairs(v, stage->form, paired, grad);
     env->param[LEAF_DX] = grad;

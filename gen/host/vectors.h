@@ -16,12 +16,6 @@ void host_vectors_close(struct host_vectors *v);
 /* One vector through a mod. v->stage[0] holds its `n` numbers; stage[s + 1] gets what stage s gives; a mod
    without stages leaves stage[0] as the result: the result is stage[ir->mod[which].n_stages]. */
 lathe_status host_mod(struct host_vectors *v, enum mod which, int n, lathe_error *err);
-/* For whoever needs the nodes of a stage: the axis (n, or n / 2 for pairs) and LEAF_X or LEAF_LO and LEAF_HI
-   from the n numbers of `in`. */
-void host_stage_enter(struct host_vectors *v, const struct ir_stage *stage, int n, const double *in);
-/* Pairs of a vector: element (which = 0: lo, 1: hi) of pair i is number host_pair_index(form, n, i, which).
- */
-int host_pair_index(int form, int n, int i, int which);
 
 struct host_mod_graphs {
     struct host_graph stage[MOD_COUNT][MAX_STAGES];

@@ -120,11 +120,6 @@ static int64_t element_of(const lathe_arg *t, const int64_t *index)
     return element;
 }
 
-double tensor_get(const lathe_arg *t, const int64_t *index)
-{
-    return dtype_load(t->dtype, t->data, element_of(t, index));
-}
-
 void tensor_set(const lathe_arg *t, const int64_t *index, double value)
 {
     dtype_store(t->dtype, t->data, element_of(t, index), value);

@@ -6,8 +6,7 @@
 
 #include "runtime/recipe/bind.h"
 
-/* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
-double tensor_get(const lathe_arg *t, const int64_t *index);
+/* Writes one element of a tensor (rounded to nearest even for f16, bf16). */
 void tensor_set(const lathe_arg *t, const int64_t *index, double value);
 /* Its elements in the order of rows, the last dim fastest, whatever the strides: how many, where one is, and
    its value, and all of them at once. */

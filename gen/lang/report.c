@@ -26,7 +26,8 @@ static const char *without_place(const struct tracer *t, const char *message)
     return message;
 }
 
-int trace_message_handler(lua_State *lua)
+/* Records the Lua error on top of the stack. */
+static int message_handler(lua_State *lua)
 {
     struct tracer *t = tracer_of(lua);
     const char *message = lua_tostring(lua, 1);
@@ -50,7 +51,7 @@ int trace_message_handler(lua_State *lua)
 bool trace_pcall(struct tracer *t, int n_args, int n_results)
 {
     int handler = lua_gettop(t->lua) - n_args;
-    lua_pushcfunction(t->lua, trace_message_handler);
+    lua_pushcfunction(t->lua, message_handler);
     lua_insert(t->lua, handler);
     int status = lua_pcall(t->lua, n_args, n_results, handler);
     if (status == LUA_ERRMEM)

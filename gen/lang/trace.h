@@ -103,8 +103,6 @@ const char *trace_memory_reason(const struct tracer *t);
 
 /* ---- report.c ---- */
 
-/* Record the Lua error on top of the stack's message handler. */
-int trace_message_handler(lua_State *lua);
 /* pcall with the handler; false: the mistake was recorded. */
 bool trace_pcall(struct tracer *t, int n_args, int n_results);
 /* Mistakes that have no Lua frame: the spec's file, and the line of its constructor call. */

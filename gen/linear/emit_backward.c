@@ -7,7 +7,6 @@
 #include "gen/base/text.h"
 #include "gen/linear/backward.h"
 #include "gen/linear/emit_recipe.h"
-#include "gen/linear/linear.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/recipe.h"
 

@@ -5,7 +5,6 @@
  */
 #include "gen/ir/tensor.h"
 #include "gen/linear/host.h"
-#include "runtime/recipe/bind.h"
 
 #include <inttypes.h>
 #include <stdio.h>

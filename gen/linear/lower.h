@@ -8,7 +8,6 @@
 #include "lathe_types.h"
 
 struct kernel_request;
-struct rewriter;
 
 struct linear_kernel {
     struct ir *w;            /* NULL: r->refused says why there is none */

@@ -2,7 +2,6 @@
  * plan_room.c: what several planners of linear attention ask alike. In: a request. Out: yes, or a sentence.
  */
 #include "gen/linear/templates.h"
-#include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
 #include <inttypes.h>
@@ -18,7 +17,8 @@ static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *
     return false;
 }
 
-bool linear_takes_dims(const struct kernel_request *r, int most, char *why)
+/* Are d and d_v what kernels of whole vectors take, up to `most`? */
+static bool takes_dims(const struct kernel_request *r, int most, char *why)
 {
     return takes_dim(r, SYM_D, "d", most, why) && takes_dim(r, SYM_D_V, "d_v", most, why);
 }
@@ -30,7 +30,7 @@ bool linear_goes_back(const struct kernel_request *r, const char *why_not, int m
         why_not = "needs compute capability 8.0 or newer";
     if (why_not)
         snprintf(why, REASON_BYTES, "%s", why_not);
-    return !why_not && plan_gradients_exist(r, why) && linear_takes_dims(r, most, why);
+    return !why_not && plan_gradients_exist(r, why) && takes_dims(r, most, why);
 }
 
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why)

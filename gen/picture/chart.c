@@ -15,7 +15,8 @@ void chart_number(double value, char out[24])
     snprintf(out, 24, "%.4g", value);
 }
 
-void chart_length(double value, char out[24])
+/* Of tokens: "16k" where it is a multiple of 1024. */
+static void length_text(double value, char out[24])
 {
     const bool kilo = value >= 1024 && fmod(value, 1024) == 0;
     snprintf(out, 24, kilo ? "%.0fk" : "%.0f", kilo ? value / 1024 : value);
@@ -144,7 +145,7 @@ static void ticks_across(struct canvas *c, const struct plot *p, const struct sc
     char text[24];
     const double step = round_step(s->high - s->low, 5);
     for (int i = 0; i < n && ticks; i++) {
-        chart_length(ticks[i], text);
+        length_text(ticks[i], text);
         tick_across(c, p, across_at(p, s, ticks[i]), text);
     }
     for (int64_t i = first_tick(s, step); i <= last_tick(s, step) && !ticks; i++) {

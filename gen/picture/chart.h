@@ -40,6 +40,5 @@ void plot_limit(struct canvas *c, const struct plot *p, const struct scale *up, 
                 const char *text);
 /* "0.25", "4096", "4k", "1M": at most six characters or so. */
 void chart_number(double value, char out[24]);
-void chart_length(double value, char out[24]); /* of tokens: "16k" where it is a multiple of 1024 */
 
 #endif

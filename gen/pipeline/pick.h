@@ -12,7 +12,6 @@ struct device;
 struct kernel_request;
 struct plan;
 struct problem;
-struct signature;
 struct ir;
 struct text_buf;
 

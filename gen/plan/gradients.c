@@ -4,7 +4,6 @@
  */
 #include "gen/arguments/problem.h"
 #include "gen/ir/spec.h"
-#include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
 #include <stdio.h>

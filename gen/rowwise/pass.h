@@ -96,7 +96,6 @@ struct row_places { /* of rows: rows with the same keys have the same */
     int n_keys;
     int key[ROW_KEYS]; /* nodes: values of a row that are known before its reductions */
 };
-bool row_is_group_of_columns(const struct ir *w, int node); /* at.i // u, u the same everywhere */
 bool row_is_cell(const struct ir *w, int node);
 bool row_site_is_steady(const struct ir *w,
                         const struct row_site *site); /* the place steps by 1 along a row, if at all */

@@ -6,8 +6,8 @@
  */
 #include "gen/rowwise/pass.h"
 
-/* It grows or falls along a vector, so equal ends are all equal. */
-bool row_is_group_of_columns(const struct ir *w, int node)
+/* Is it at.i // u, u the same everywhere? It grows or falls along a vector, so equal ends are all equal. */
+static bool is_group_of_columns(const struct ir *w, int node)
 {
     const struct ir_node *n = &w->node[node];
     if (n->op != OP_IDIV || n->type != TYPE_I32)
@@ -30,7 +30,7 @@ bool row_is_cell(const struct ir *w, int node)
         w->input[n->index].rows != INPUT_TABLE)
         return false;
     for (int k = 0; k < n->n_args; k++) {
-        const bool group = row_is_group_of_columns(w, n->arg[k]);
+        const bool group = is_group_of_columns(w, n->arg[k]);
         groups += group;
         if (!group && !is_of_row(w, n->arg[k]))
             return false;
@@ -42,7 +42,7 @@ bool row_site_is_steady(const struct ir *w, const struct row_site *site)
 {
     for (int k = 0; k < site->n_index; k++) {
         const int node = w->row.root[site->index[k]];
-        const bool group = k + 1 == site->n_index && row_is_group_of_columns(w, node);
+        const bool group = k + 1 == site->n_index && is_group_of_columns(w, node);
         if (!group && (w->node[node].span & SPAN_KV))
             return false;
     }
@@ -52,7 +52,7 @@ bool row_site_is_steady(const struct ir *w, const struct row_site *site)
 static bool add_key(const struct ir *w, int node, struct row_places *places)
 {
     if (!is_of_row(w, node)) /* a group of columns */
-        return row_is_group_of_columns(w, node);
+        return is_group_of_columns(w, node);
     if (w->node[node].span == 0 || w->node[node].type != TYPE_I32)
         return w->node[node].span == 0;
     for (int k = 0; k < places->n_keys; k++)

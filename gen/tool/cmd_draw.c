@@ -22,7 +22,9 @@ static int out_of_memory(void)
     return CODE_ENVIRONMENT;
 }
 
-struct panel *draw_panel(struct drawing *d, enum panel_form form, int line, int head, const struct grid *g)
+/* The next panel, with room for the values of a grid. NULL: memory ran out. */
+static struct panel *next_panel(struct drawing *d, enum panel_form form, int line, int head,
+                                const struct grid *g)
 {
     if (d->n_panels == DRAW_PANELS)
         return NULL;
@@ -80,7 +82,7 @@ static int add_live(struct drawing *d)
     const bool by_head = draw_by_head(d->run.ir, &d->run.ir->mask);
     for (int i = 0; i < (by_head ? d->n_heads : 1); i++) {
         int64_t every = 1;
-        struct panel *p = draw_panel(d, PANEL_SHARE, 0, by_head ? d->head[i] : -1, &d->grid);
+        struct panel *p = next_panel(d, PANEL_SHARE, 0, by_head ? d->head[i] : -1, &d->grid);
         if (!p)
             return out_of_memory();
         const int code = draw_live(d, d->head[i], &d->grid, p->value, &every);
@@ -155,7 +157,7 @@ static int add_classes(struct drawing *d, const struct plan *plan, const struct 
     const int64_t rows = (d->len_q + bm - 1) / bm;
     const int64_t cols = (d->len_kv + bn - 1) / bn;
     const struct grid g = {d->len_q, d->len_kv, (int)rows, (int)cols, bm, bn};
-    struct panel *p = rows * cols <= MOST_TILES ? draw_panel(d, PANEL_TILES, 0, -1, &g) : NULL;
+    struct panel *p = rows * cols <= MOST_TILES ? next_panel(d, PANEL_TILES, 0, -1, &g) : NULL;
     if (!p)
         return rows * cols <= MOST_TILES ? out_of_memory() : CODE_OK;
     snprintf(p->title, sizeof p->title, "tiles of %d x %d, %s", bm, bn, arch);
@@ -218,7 +220,7 @@ static bool asks_for_place(const struct ir *ir)
 static int add_curve(struct drawing *d, bool by_head)
 {
     const struct grid g = {1, CURVE_POINTS, by_head ? d->n_heads : 1, CURVE_POINTS, 0, 0};
-    struct panel *p = draw_panel(d, PANEL_CURVE, 0, -1, &g);
+    struct panel *p = next_panel(d, PANEL_CURVE, 0, -1, &g);
     double s[CURVE_POINTS];
     int code = p ? CODE_OK : out_of_memory();
     for (int i = 0; i < CURVE_POINTS; i++)
@@ -255,7 +257,7 @@ static int add_scores(struct drawing *d)
     const int first = d->n_panels;
     int code = CODE_OK;
     for (int i = 0; i < (by_head ? d->n_heads : 1) && code == CODE_OK; i++) {
-        struct panel *p = draw_panel(d, PANEL_HEAT, 1, by_head ? d->head[i] : -1, &d->grid);
+        struct panel *p = next_panel(d, PANEL_HEAT, 1, by_head ? d->head[i] : -1, &d->grid);
         code = p ? draw_scores(d, d->head[i], p->value) : out_of_memory();
         if (p)
             name_panel(p, "score_mod(s) - s");
@@ -298,7 +300,7 @@ static int add_weights(struct drawing *d)
     const int first = d->n_panels;
     double *value[DRAW_HEADS] = {NULL};
     for (int i = 0; i < n; i++) {
-        struct panel *p = draw_panel(d, PANEL_LOG, 2, by_head ? d->head[i] : -1, &d->grid);
+        struct panel *p = next_panel(d, PANEL_LOG, 2, by_head ? d->head[i] : -1, &d->grid);
         if (!p)
             return out_of_memory();
         value[i] = p->value;

@@ -64,9 +64,6 @@ struct drawing {
     char tile_note[64];
 };
 
-/* The next panel, with room for the values of a grid. NULL: memory ran out. */
-struct panel *draw_panel(struct drawing *d, enum panel_form form, int line, int head, const struct grid *g);
-
 /* ---- draw_pairs.c: by the formulas of a spec ------------------------------------------------------ */
 
 /* Does the formula differ from head to head? */

@@ -82,8 +82,6 @@ int run_verify_fits(const struct run *run);
 
 /* ---- run_rate.c --------------------------------------------------------------------------------- */
 
-/* Pairs that the mask leaves, over all heads and batches. False: too many to look at; *out is all pairs. */
-bool run_live_pairs(const struct run *run, double *out);
 /* What a mask and a score_mod read of a call: its sizes; the place of a head; the position of row 0. */
 void run_set_sizes(double at[AT_COUNT], const struct problem *p);
 void run_set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h);

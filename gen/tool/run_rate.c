@@ -115,7 +115,8 @@ int64_t run_q_start(const struct run *run)
     return t ? *(const int32_t *)t->host : run->problem.dim[SYM_KV] - run->problem.dim[SYM_Q];
 }
 
-bool run_live_pairs(const struct run *run, double *out)
+/* Pairs that the mask leaves, over all heads and batches. False: too many to look at; *out is all pairs. */
+static bool live_pairs(const struct run *run, double *out)
 {
     const struct problem *p = &run->problem;
     const double all =
@@ -151,7 +152,7 @@ static void count_attention(const struct run *run, struct run_work *out)
 {
     struct progress progress;
     progress_start(&progress, "counting the pairs that the mask leaves");
-    out->counted = run_live_pairs(run, &out->pairs);
+    out->counted = live_pairs(run, &out->pairs);
     progress_stop(&progress);
     const double d = (double)(run->problem.dim[SYM_D] + (run->ir->qk2 ? run->problem.dim[SYM_D2] : 0));
     const double d_v = (double)run->problem.dim[SYM_D_V];

@@ -21,7 +21,8 @@
 #define MARK ".lathe-aot-"
 enum { RANDOM_CHARS = 6, YOUNG_SECONDS = 60, TRIES = 200 };
 
-lathe_status lathe__aot_folder_failure(const char *folder, lathe_error *err)
+/* "-o DIR: cannot be written: ...", by errno. */
+static lathe_status folder_failure(const char *folder, lathe_error *err)
 {
     return lathe__fail(err, LATHE_ARG, "-o %.900s: cannot be written: %s", folder, strerror(errno));
 }
@@ -127,14 +128,14 @@ static lathe_status make_folder(struct aot_folder *at, lathe_error *err)
     snprintf(at->path, sizeof at->path, at->exists ? "%s/" MARK "XXXXXX" : "%s" MARK "XXXXXX", at->target);
     if (!mkdtemp(at->path)) {
         at->path[0] = '\0';
-        return lathe__aot_folder_failure(at->target, err);
+        return folder_failure(at->target, err);
     }
     at->lock = open(at->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (at->lock >= 0)
         (void)flock(at->lock, LOCK_EX | LOCK_NB); /* without it somebody may sweep it */
     snprintf(at->build, sizeof at->build, "%s/build", at->path);
     if (chmod(at->path, 0755) != 0 || mkdir(at->build, 0755) != 0)
-        return lathe__aot_folder_failure(at->target, err);
+        return folder_failure(at->target, err);
     return LATHE_OK;
 }
 
@@ -161,12 +162,12 @@ static lathe_status publish(struct aot_folder *at, const char (*name)[64], int n
         return LATHE_OK;
     }
     if (!at->exists && errno != ENOTEMPTY && errno != EEXIST) /* not another library that was faster */
-        return lathe__aot_folder_failure(at->target, err);
+        return folder_failure(at->target, err);
     for (int i = 0; i < n; i++) {
         snprintf(from, sizeof from, "%s/%s", at->path, name[i]);
         snprintf(to, sizeof to, "%s/%s", at->target, name[i]);
         if (rename(from, to) != 0)
-            return lathe__aot_folder_failure(to, err);
+            return folder_failure(to, err);
     }
     return LATHE_OK;
 }

@@ -99,8 +99,6 @@ lathe_status lathe__aot_folder_publish(struct aot_library *library, const char (
                                        lathe_error *err);
 /* Removes what is left of it. */
 void lathe__aot_folder_close(struct aot_library *library);
-/* "-o DIR: cannot be written: ...", by errno. */
-lathe_status lathe__aot_folder_failure(const char *folder, lathe_error *err);
 
 /* ---- compile.c: sources -> images, on several threads */
 

@@ -314,7 +314,6 @@ struct source {
     struct launch launch[MAX_LAUNCHES];
     int n_buffers;
     struct buffer buffer[MAX_BUFFERS];
-    double flops_per_pair; /* for reports: 0 where time is bytes */
 };
 
 /* A device as planning sees it: numbers only, so planning runs without a GPU. */

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_BYTES = 64 };
-
 static struct test_case small_case(const char *spec, lathe_dtype dtype, int64_t head_dim)
 {
     struct test_case c;

@@ -269,24 +269,6 @@ TEST(online_states_and_finals)
     teardown(&f);
 }
 
-TEST(finals_of_empty_rows)
-{
-    double finals[MAX_STATE] = {0};
-    struct ir *ir = load(CAUSAL);
-    host_empty_finals(ir, finals);
-    CHECK(finals[0] == -(double)INFINITY);
-    ir_free(ir);
-    ir = load(RETENTION);
-    host_empty_finals(ir, finals);
-    CHECK(finals[0] == 1.0);
-    ir_free(ir);
-    ir = load("return attention { inputs = { sink = tensor('f32', 'h') }, mask_mod = causal,\n"
-              "  online_func = softmax_with_sink(function(at, x) return x.sink(at.h) end) }");
-    host_empty_finals(ir, finals); /* would depend on the sink: -inf for every kernel alike */
-    CHECK(finals[0] == -(double)INFINITY);
-    ir_free(ir);
-}
-
 /* ---- rows, dtypes, arguments ----------------------------------------------------------------- */
 
 TEST(chosen_rows)
