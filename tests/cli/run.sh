@@ -34,6 +34,12 @@ done
 for spec in causal rope sinks retention relative_bias; do
     expect 0 'elements: ok' '' run $spec --pass backward --problem h=2,q=33,kv=40,d=16 --verify
 done
+# A bias of all scores of a row cancels in softmax: its gradient is 0, and what is left of it is rounding alone.
+echo 'return attention {
+  inputs = { bias = tensor("f32", "h", { grad = true }) }, score_mod = function(s, at, x) return s + x.bias(at.h) end }' >cancelled.lua
+for dtype in f32 bf16; do
+    expect 0 'dbias: it is 0 but for rounding' '' run cancelled.lua --pass backward --problem dtype=$dtype,h=2,q=64,d=32 --verify
+done
 # linear attention: packed sequences, states, a pool of which one state in eight is not asked for
 for spec in linear_elu mamba2 rwkv6 gated_delta flao_lrpe; do
     case $spec in linear_elu) states=state=f32,state_out=f32,norm=f32,norm_out=f32 ;; *) states=state=f32,state_out=f32 ;; esac
