@@ -51,6 +51,8 @@ class Context:
 
 
 def _ordinal(device: str) -> int:
+    if not isinstance(device, str):
+        raise c.ArgumentError(f"device: expected 'auto', 'host' or 'cuda:N', given {device!r}")
     if device == "auto":
         return c.DEVICE_AUTO
     if device in ("host", "cpu"):
@@ -79,8 +81,14 @@ def context_of(device: int, deterministic: bool = False) -> Context:
     return found
 
 
+def need_context(context: Context) -> None:
+    if not isinstance(context, Context):
+        raise c.ArgumentError(f"context: expected a lathe.Context, as lathe.Context('host'), given {context!r}")
+
+
 def set_context(context: Context) -> None:
     """Calls on this device use this context from now on, those of `lathe.torch` included."""
+    need_context(context)
     _contexts[context.device, False] = context
     if context.deterministic:
         _contexts[context.device, True] = context

@@ -13,8 +13,8 @@ import numpy as np
 
 from . import _arrays, _library as c
 from ._arrays import HOST, Array
-from ._kernel import Call, Context, Records, Tensor, context_of
-from ._signature import Argument, Signature
+from ._kernel import Call, Context, Records, Tensor, context_of, need_context
+from ._signature import Argument, Signature, unknown
 
 CALLS_MAX = 4096  # prepared calls that an op keeps: one for each combination of shapes, strides and dtypes
 
@@ -164,6 +164,7 @@ class Op:
         signature = (self.forward, self.gradient, self.joining)[which]
         bound = _bind(self, signature, args, named, with_data=True)
         context = context or context_of(bound.device)
+        need_context(context)
         if context.device != bound.device:
             raise c.ArgumentError(f"context: expected the device of the tensors, given {context!r}")
         family = _arrays.family_of(_given_owner(bound.first))
@@ -226,6 +227,7 @@ class Op:
         named = self._with_gradients(args, named) if backward else named
         bound = _bind(self, self.gradient if backward else self.forward, args, named, with_data=False)
         context = context or context_of(HOST if bound.device is None else bound.device)
+        need_context(context)
         _complete(self, bound, which)
         return self._prepared(which, bound, context).info
 
@@ -285,8 +287,12 @@ class _Bound:
 
 
 def _unknown(op: Op, signature: Signature, name: str) -> c.ArgumentError:
-    known = ", ".join(a.name for a in signature.arguments)
-    return c.ArgumentError(f"argument '{name}': unknown name; {op.name} takes {known}")
+    if signature is op.gradient and name[:1] == "d" and name[1:] in signature.by_name:
+        return c.ArgumentError(
+            f"argument '{name}': '{name[1:]}' has no gradient in this spec; "
+            "an input is declared with grad = true for one"
+        )
+    return unknown(op.name, [a.name for a in signature.arguments], name)
 
 
 def _name_positions(op: Op, signature: Signature, args: Sequence[Any], named: dict) -> dict:
@@ -494,6 +500,8 @@ def load(path: str | os.PathLike[str], **params: float) -> Op:
 
 def compile(text: str, name: str = "spec.lua", **params: float) -> Op:
     """An op from the text of a spec; messages and generated code call it `name`. params: as of `load`."""
+    if not isinstance(text, str):
+        raise c.ArgumentError(f"text: expected a str, the text of a spec, given {type(text).__name__}")
     return _open(name, text, text, params)
 
 

@@ -5,6 +5,7 @@ Sizes may be whatever behaves like an int: the shapes of a graph under torch.com
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
@@ -32,7 +33,7 @@ class Dim:
         return f"{text}+{self.plus}" if self.name and self.plus else text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Argument:
     """An argument of a pass: as `lathe_arg_info`."""
 
@@ -59,6 +60,15 @@ class Argument:
     def __str__(self) -> str:
         what = "scalar" if self.role == c.SCALAR else self.shape_text
         return f"{self.name} {what} {self.dtype_text}{' optional' if self.optional else ''}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def unknown(op_name: str, known: Sequence[str], name: str) -> c.ArgumentError:
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"; did you mean '{near[0]}'?" if near else ""
+    return c.ArgumentError(f"argument '{name}': unknown name; {op_name} takes {', '.join(known)}{meant}")
 
 
 class Signature:

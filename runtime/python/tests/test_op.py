@@ -340,6 +340,18 @@ def test_arguments_as_data():
     assert op.has_backward and [a.name for a in op.gradient.results] == ["dq", "dk", "dv"]
 
 
+def biased():
+    return lathe.compile(
+        'return attention { inputs = { bias = tensor("f32", "h") },'
+        " score_mod = function(s, at, x) return s * x.bias(at.h) end }"
+    )
+
+
+def test_arguments_are_readable():
+    assert "<bias [h] f32>" in repr(biased().arguments)
+    assert "f16" in lathe.load("causal").explain(*[lathe.Shaped((1, 4, 64, 64), np.float16)] * 3)
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------------
 
 
@@ -366,6 +378,12 @@ def test_mistakes_of_a_spec_have_a_place():
         (lambda q, k, v: op_call(q, k, v, q_start="here"), "argument 'q_start': expected a number"),
         (lambda q, k, v: op_call(lathe.Shaped(q.shape, "f32"), k, v), "expected a tensor with data"),
         (lambda q, k, v: lathe.Context("gpu"), "device: expected 'auto', 'host' or 'cuda:N'"),
+        (lambda q, k, v: lathe.Context(0), "device: expected 'auto', 'host' or 'cuda:N', given 0"),
+        (lambda q, k, v: op_call(q, k, v, context="host"), "context: expected a lathe.Context"),
+        (lambda q, k, v: lathe.set_context("host"), "context: expected a lathe.Context"),
+        (lambda q, k, v: lathe.compile(b"return 1"), "text: expected a str, the text of a spec, given bytes"),
+        (lambda q, k, v: op_call(q, k, v, q_strat=1), "did you mean 'q_start'?"),
+        (lambda q, k, v: biased().backward(q, k, v, bias=q[0, :, 0, 0], do=q, dbias=True), "'bias' has no gradient"),
     ],
 )
 def test_calls_that_are_refused(qkv, change, sentence):

@@ -19,6 +19,7 @@ from .. import _library as c
 from .._arrays import HOST, dtype_code
 from .._kernel import Call, Tensor, context_of
 from .._op import Op, load
+from .._signature import unknown
 from ._handler import CallRecord, register
 
 __all__ = ["Function", "wrap"]
@@ -111,8 +112,7 @@ class Function:
             raise c.ArgumentError(f"{self.op.name}: expected each of {', '.join(positional)} once, by position or name")
         for name in given:
             if name not in self.tensors + self.scalars:
-                known = ", ".join(self.tensors + self.scalars)
-                raise c.ArgumentError(f"argument '{name}': unknown name; {self.op.name} takes {known}")
+                raise unknown(self.op.name, self.tensors + self.scalars, name)
         missing = [n for n in positional if n not in given]
         if missing:
             raise c.ArgumentError(f"argument '{missing[0]}': missing; {self.op.forward.by_name[missing[0]]}")

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import _library as c
 from .._op import Op, load
+from .._signature import unknown
 from ._passes import Layout, Pass
 from ._register import PLAIN, Operators
 
@@ -168,8 +169,7 @@ class Function:
             raise c.ArgumentError(
                 f"argument '{name}': a result; lathe.torch.wrap(op, results=({name!r},)) makes a function that has it"
             )
-        known = ", ".join(self.names + self.numbers)
-        raise c.ArgumentError(f"argument '{name}': unknown name; {self.op.name} takes {known}")
+        raise unknown(self.op.name, self.names + self.numbers, name)
 
     def _autocast(self, names, tensors):
         """As torch's own attention: operands of the main dtype are cast to what autocast names."""
