@@ -90,8 +90,9 @@ void lang_check_params(const struct tracer *t)
             lathe__nearest_try(&nearest, ir->param[k].name);
             lathe__say(&known, "%s%s", k ? ", " : "it has ", ir->param[k].name);
         }
-        diag_add(t->diag, t->file[FILE_SPEC].name, 0, "parameter '%s': this spec has none of that name; %s%s",
-                 p->name, ir->n_params ? known.text : "it has none: local W = param(\"W\", 256) makes one",
-                 lathe__nearest_text(&nearest));
+        diag_add(t->diag, t->file[FILE_SPEC].name, 0, "parameter '%s': this spec has %s%s%s", p->name,
+                 ir->n_params ? "none of that name; "
+                              : "no parameters; local W = param(\"W\", 256) makes one",
+                 ir->n_params ? known.text : "", lathe__nearest_text(&nearest));
     }
 }

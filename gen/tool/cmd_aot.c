@@ -257,15 +257,19 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     return code;
 }
 
-static int complain_of_names(const struct aot_spec *spec)
+static int complain_of_names(const struct aot_spec *spec, const char *text)
 {
     struct phrase example = {{0}, 0};
+    struct problem problem;
+    lathe_error err = {0};
+    (void)problem_parse(&spec->sig, text, &problem, &err); /* which name, and what it knows */
     lathe__say(&example, "dtype=bf16");
     for (int i = 0; i < spec->sig.n_sizes; i++)
         if (spec->sig.size[i].built && spec->sig.size[i].usual > 0)
             lathe__say(&example, ",%s=%d", lathe__sym_text(&spec->sig, spec->sig.size[i].sym),
                        spec->sig.size[i].usual);
-    tool_complain("spec '%s': no --problem knows its names; it takes %s", spec->shown, example.text);
+    tool_complain("spec '%s' knows the names of no --problem that is given ('%.200s': %s); it takes %s",
+                  spec->shown, text, err.text, example.text);
     return CODE_USAGE;
 }
 
@@ -286,7 +290,7 @@ static int add_problems(struct aot_command *a, const struct ir *ir, struct aot_s
     }
     if (spec->n_items > 0)
         return CODE_OK;
-    return complain_of_names(spec);
+    return complain_of_names(spec, a->o->problems[0]);
 }
 
 /* ---- specs ---------------------------------------------------------------------------------------- */

@@ -150,7 +150,9 @@ static const struct command COMMANDS[] = {
     {"manual", IN_MANUAL, 0, 0, "", "print the manual page, lathe(1)", "As nroff -man reads it.\n",
      cmd_manual},
     {"completion", IN_COMPLETION, 1, 1, "bash|zsh|fish", "print completions for a shell",
-     "bash: source <(lathe completion bash). An installed lathe has them already.\n", cmd_completion},
+     "bash: source <(lathe completion bash); an installed lathe has those of bash already.\n"
+     "zsh: the same, with compinit loaded before. fish: lathe completion fish | source.\n",
+     cmd_completion},
     {NULL, 0, 0, 0, NULL, NULL, NULL, NULL},
 };
 
@@ -169,13 +171,13 @@ static const struct option_row OPTIONS[] = {
     {"--problem", OPT_PROBLEM,
      IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
-     "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
-     "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
-     "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
-     "                        are not 16-byte aligned or have no last stride of 1, folded=k+v those with "
-     "strides of 0; deterministic=1: "
-     "a backward pass that gives\n"
-     "                        the same bits from run to run"},
+     "                        (linear_attention: b=2,h=16,t=1000,d=128; rowwise: rows=16384,n=8192;\n"
+     "                        elementwise: each dim by its name); what is left out has a default,\n"
+     "                        which `lathe explain SPEC` shows. INPUT=none leaves an optional tensor\n"
+     "                        out, INPUT=f16 is the dtype of one declared \"float\", unaligned=q+k\n"
+     "                        names tensors whose rows are not 16-byte aligned or have no last stride\n"
+     "                        of 1, folded=k+v those with strides of 0; deterministic=1: a backward\n"
+     "                        pass that gives the same bits from run to run"},
     {"--param", OPT_PARAM,
      IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT | IN_DRAW | IN_BENCH,
      "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed"},

@@ -18,9 +18,9 @@ static void print_help(void)
 {
     puts("usage: lathe COMMAND ...\n\nShapes GPU kernels from short Lua files.\n\ncommands:");
     for (const struct command *c = tool_tables.commands; c->name; c++)
-        printf("  %-10s %-20s %s\n", c->name, c->operands, c->summary);
-    printf("  help       COMMAND              what a command does, and its options\n\n%s\nexit codes:\n%s",
-           tool_tables.about, tool_tables.exit_codes);
+        printf("  %-10s %-22s %s\n", c->name, c->operands, c->summary);
+    printf("  %-10s %-22s %s\n\n%s\nexit codes:\n%s", "help", "COMMAND",
+           "what a command does, and its options", tool_tables.about, tool_tables.exit_codes);
 }
 
 static void print_command_help(const struct command *c)
@@ -33,7 +33,8 @@ static void print_command_help(const struct command *c)
         if (!(row->commands & c->bit))
             continue;
         snprintf(left, sizeof left, "%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
-        printf("%s  %-21s %s\n", first ? "\noptions:\n" : "", left, row->help);
+        printf("%s  %-21s%s%s\n", first ? "\noptions:\n" : "", left,
+               strlen(left) > 21 ? "\n                        " : " ", row->help);
         first = false;
     }
 }

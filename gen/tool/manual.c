@@ -46,6 +46,19 @@ static void put_paragraph(const char *text)
         putchar('\n');
 }
 
+/* Lines that are indented are a table, `NAME  what it does`, and stay as they are. */
+static void put_details(const char *text)
+{
+    if (!*text)
+        return;
+    fputs(*text == ' ' ? ".PP\n.nf\n" : ".PP\n", stdout);
+    if (*text == ' ')
+        put_roff(text);
+    else
+        put_paragraph(text);
+    fputs(*text == ' ' ? ".fi\n" : "", stdout);
+}
+
 static void put_options(const struct tool_tables *t, const struct command *c)
 {
     for (const struct option_row *row = t->options; row->name; row++) {
@@ -78,17 +91,22 @@ int cmd_manual(const struct options *o)
         put_roff(c->operands);
         fputs("\n.PP\n", stdout);
         put_paragraph(c->summary);
-        if (*c->details)
-            fputs(".PP\n", stdout);
-        put_paragraph(c->details);
+        put_details(c->details);
         put_options(o->tables, c);
     }
     fputs(".SH EXIT STATUS\n.nf\n", stdout);
     put_roff(o->tables->exit_codes);
     fputs(".fi\n.SH ENVIRONMENT\n", stdout);
-    put_paragraph(
-        "LATHE_CACHE_DIR, LATHE_SYSTEM_CACHE_DIR: folders of compiled kernels. LATHE_OFFLINE: nothing is "
-        "compiled. LATHE_TEMPLATE: names of templates to plan with. CUDA_HOME: where NVRTC is.\n");
+    fputs(".PP\n.nf\n", stdout);
+    put_roff("  LATHE_CACHE_DIR         the user's cache of kernels; else $XDG_CACHE_HOME/lathe, else "
+             "~/.cache/lathe\n"
+             "  LATHE_SYSTEM_CACHE_DIR  the cache that is read and never written (default: "
+             "/usr/share/lathe/cache)\n"
+             "  LATHE_OFFLINE           nothing is compiled, unless it is empty or 0\n"
+             "  LATHE_TEMPLATE          names of templates to plan with, with commas\n"
+             "  CUDA_HOME               where the CUDA toolkit is, of which NVRTC is a part\n"
+             "  CC, AR                  the C compiler and the archiver of `lathe aot`\n");
+    fputs(".fi\n", stdout);
     return CODE_OK;
 }
 
@@ -101,15 +119,22 @@ static void put_options_of(const struct tool_tables *t, const struct command *c,
             printf("%s%s", before, row->name);
 }
 
+static void put_commands(const struct tool_tables *t)
+{
+    for (const struct command *c = t->commands; c->name; c++)
+        printf("%s%s", c == t->commands ? "" : " ", c->name);
+}
+
 static void put_bash(const struct tool_tables *t)
 {
     puts("_lathe() {\n"
          "    local word=${COMP_WORDS[COMP_CWORD]} words=\n"
          "    if [ \"$COMP_CWORD\" -eq 1 ]; then");
-    fputs("        words='--help --version help", stdout);
-    for (const struct command *c = t->commands; c->name; c++)
-        printf(" %s", c->name);
-    puts("'\n    else\n        case ${COMP_WORDS[1]} in");
+    fputs("        words='--help --version help ", stdout);
+    put_commands(t);
+    fputs("'\n    else\n        case ${COMP_WORDS[1]} in\n        help) words='", stdout);
+    put_commands(t);
+    puts("' ;;");
     for (const struct command *c = t->commands; c->name; c++) {
         printf("        %s) words='--help", c->name);
         put_options_of(t, c, " ");
@@ -119,7 +144,7 @@ static void put_bash(const struct tool_tables *t)
     }
     puts("        esac\n"
          "        case ${COMP_WORDS[1]} in\n"
-         "        list | manual | completion | cache) ;;\n"
+         "        list | manual | completion | cache | help) ;;\n"
          "        *) words=\"$words $(lathe list --names 2>/dev/null)\" ;;\n"
          "        esac\n"
          "    fi\n"
@@ -128,16 +153,30 @@ static void put_bash(const struct tool_tables *t)
          "complete -o filenames -F _lathe lathe");
 }
 
+static void put_fish_option(const struct command *c, const struct option_row *row)
+{
+    const bool is_long = strncmp(row->name, "--", 2) == 0;
+    printf("complete -c lathe -n '__fish_seen_subcommand_from %s' -%c %s%s\n", c->name, is_long ? 'l' : 's',
+           row->name + (is_long ? 2 : 1), row->value ? " -r" : "");
+}
+
 static void put_fish(const struct tool_tables *t)
 {
     for (const struct command *c = t->commands; c->name; c++) {
         printf("complete -c lathe -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->summary);
         for (const struct option_row *row = t->options; row->name; row++)
-            if ((row->commands & c->bit) && strncmp(row->name, "--", 2) == 0)
-                printf("complete -c lathe -n '__fish_seen_subcommand_from %s' -l %s%s\n", c->name,
-                       row->name + 2, row->value ? " -r" : "");
+            if (row->commands & c->bit)
+                put_fish_option(c, row);
     }
-    puts("complete -c lathe -n 'not __fish_use_subcommand' -a '(lathe list --names 2>/dev/null)'");
+    puts("complete -c lathe -n __fish_use_subcommand -a help -d 'what a command does, and its options'\n"
+         "complete -c lathe -n '__fish_seen_subcommand_from cache' -a 'info verify clear export import'\n"
+         "complete -c lathe -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'");
+    fputs("complete -c lathe -n '__fish_seen_subcommand_from help' -a '", stdout);
+    put_commands(t);
+    puts("'");
+    puts("complete -c lathe -n 'not __fish_use_subcommand; and not __fish_seen_subcommand_from list manual "
+         "completion "
+         "cache help' -a '(lathe list --names 2>/dev/null)'");
 }
 
 int cmd_completion(const struct options *o)

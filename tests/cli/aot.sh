@@ -299,7 +299,8 @@ refused 1 'attention_fwd_sm80: dtype f64' causal --problem dtype=f64,d=64 -o no
 refused 1 'attention_fwd_sm80: d = 12' causal --problem d=12 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
-refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=1024" causal softmax --problem d=64 -o no
+refused 2 "spec 'softmax' knows the names of no --problem that is given ('d=64': problem: unknown name 'd'; this spec knows dtype" causal softmax --problem d=64 -o no
+refused 2 "; it takes dtype=bf16,n=1024" causal softmax --problem d=64 -o no
 refused 2 "--pass: expected forward, backward, combine or several of them with commas, each once, given 'sideways'" causal --pass sideways -o no
 refused 2 "given 'forward,forward'" causal --pass forward,forward -o no
 refused 2 'this spec has no combine pass' rms_norm --pass combine -o no

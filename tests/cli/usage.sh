@@ -32,6 +32,14 @@ expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
 expect 2 '' "neither a shipped spec" "$LATHE" run ./nowhere.lua
 expect 2 '' "neither a shipped spec" "$LATHE" check -- --nowhere
 
+# help fits a terminal of 120 columns, and names start below each other
+for command in '' check gen compile aot run tune bench cache explain draw list show manual completion; do
+    expect 0 '*' '' sh -c "\"$LATHE\" help $command | awk 'length > 120 { print; bad = 1 } END { exit bad }'"
+done
+expect 0 '  bench      SPEC --lengths N,...   measure' '' "$LATHE" help
+expect 0 '  cache      info|verify|clear|...  look at' '' "$LATHE" help
+expect 0 '  --pass forward|backward|combine' '' "$LATHE" help run
+
 # what ships with the tool
 expect 0 'return attention' '' "$LATHE" show causal
 expect 2 '' "did you mean 'causal'?" "$LATHE" show casual
@@ -40,6 +48,11 @@ expect 0 '.SS lathe explain' '' "$LATHE" manual
 expect 0 'complete -o filenames -F _lathe lathe' '' "$LATHE" completion bash
 expect 0 '#compdef lathe' '' "$LATHE" completion zsh
 expect 0 'complete -c lathe' '' "$LATHE" completion fish
+expect 0 "seen_subcommand_from gen' -s o -r" '' "$LATHE" completion fish
+expect 0 "seen_subcommand_from cache' -a 'info verify" '' "$LATHE" completion fish
+expect 0 "help) words='check gen" '' "$LATHE" completion bash
+expect 0 '  verify               read every entry, remove what is damaged' '' "$LATHE" manual
+expect 0 '  CC, AR                  the C compiler' '' "$LATHE" manual
 expect 2 '' "completion: expected bash, zsh or fish, given 'csh'" "$LATHE" completion csh
 
 # parameters of a spec
@@ -60,6 +73,8 @@ if command -v python3 >/dev/null; then
         exit 1
     }
 fi
+
+expect 2 '' "parameter 'GAP': this spec has no parameters; local W = param" "$LATHE" explain causal --param GAP=20
 
 # values
 expect 2 '' "--arch: expected one of sm_80" "$LATHE" explain causal --arch sm_81

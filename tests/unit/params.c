@@ -123,7 +123,7 @@ TEST(parameters_that_are_refused)
     check_refused(WINDOW, twice, 2, LATHE_ARG, "parameter 'W': given twice");
     check_refused(WINDOW, nameless, 1, LATHE_ARG, "expected a name");
     check_refused(WINDOW, unknown, -1, LATHE_ARG, "given n=-1");
-    check_refused("return attention {}", unknown, 1, LATHE_SPEC, "it has none: local W");
+    check_refused("return attention {}", unknown, 1, LATHE_SPEC, "this spec has no parameters; local W");
     check_refused("local A = param('A', 1)\nlocal B = param('A', 2)\nreturn attention {}", NULL, 0,
                   LATHE_SPEC, "'A' is declared twice");
     check_refused("local A = param('A', 'x')\nreturn attention {}", NULL, 0, LATHE_SPEC, "a finite number");
