@@ -5,10 +5,10 @@
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
+#include "gen/attention/planner.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * found out about the spec. Out: the plan, or why there is none; which lengths ask for it.
  */
 #include "gen/attention/kernel.h"
+#include "gen/attention/planner.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>

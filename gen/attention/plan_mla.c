@@ -4,9 +4,9 @@
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
+#include "gen/attention/planner.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>

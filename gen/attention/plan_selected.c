@@ -3,9 +3,9 @@
  * what selected.c has found out about its mask. Out: the plan, or why there is none.
  */
 #include "gen/attention/kernel.h"
+#include "gen/attention/planner.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 
 #include <stdio.h>
 #include <string.h>

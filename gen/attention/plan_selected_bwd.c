@@ -7,9 +7,9 @@
 #include "gen/attention/backward.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/plan_back.h"
+#include "gen/attention/planner.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,9 +6,9 @@
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
+#include "gen/attention/planner.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
 #include <inttypes.h>
@@ -122,24 +122,6 @@ static bool find_room(const struct kernel_request *r, const struct tile_row *t, 
 static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
 {
     return d <= row->tile.max_d && d_v <= row->tile.max_dv;
-}
-
-bool plan_for_hopper(const struct device *device)
-{
-    return strcmp(device->arch, "sm_90a") == 0;
-}
-
-bool plan_needs_hopper(const struct kernel_request *r, char *why)
-{
-    const int sm = r->device->sm;
-    if (plan_for_hopper(r->device))
-        return true;
-    if (sm == 90)
-        snprintf(why, REASON_BYTES, "code for %s, which runs on later devices, too; it needs sm_90a (wgmma)",
-                 r->device->arch);
-    else
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", sm / 10, sm % 10);
-    return false;
 }
 
 /* Dims are not padded here: a row's own are multiples of all that they are padded to. */

@@ -3,10 +3,10 @@
  * labels; which files have the kernels beside the main one. A new template is a row here.
  */
 #include "gen/attention/templates.h"
+#include "gen/attention/planner.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "gen/plan/template.h"
 
 #include <stdio.h>

@@ -4,9 +4,9 @@
  * there are.
  */
 #include "gen/arguments/problem.h"
+#include "gen/elementwise/planner.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,10 +3,10 @@
  * labels. A new template is a row here.
  */
 #include "gen/elementwise/templates.h"
+#include "gen/elementwise/planner.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "gen/plan/template.h"
 
 #include <stdio.h>

@@ -40,7 +40,10 @@ struct kind_row {
     lathe_status (*lower)(struct kernel_request *r);
     void (*release)(struct kernel_request *r);
     const struct template_row
-        *templates;               /* in the order in which they are preferred, up to one without a name */
+        *templates; /* in the order in which they are preferred, up to one without a name */
+    /* Those of lathe__lengths by which the choice among them may differ, as pipeline/pick.h has it; NULL:
+       none. */
+    int (*lengths)(lathe_pass pass, const struct problem *problem, const struct device *device);
     const char *variant_includes; /* lines in front of struct variant */
     /* What the text of formulas asks (gen/emit). */
     const char *row_text; /* at.row; NULL: there is none */

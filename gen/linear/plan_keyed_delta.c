@@ -5,9 +5,8 @@
 #include "gen/ir/spec.h"
 #include "gen/linear/linear.h"
 #include "gen/linear/lower.h"
-#include "gen/linear/templates.h"
+#include "gen/linear/planner.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 
 #include <stdio.h>
 

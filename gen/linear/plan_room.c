@@ -1,8 +1,7 @@
 /*
  * plan_room.c: what several planners of linear attention ask alike. In: a request. Out: yes, or a sentence.
  */
-#include "gen/linear/templates.h"
-#include "gen/plan/planner.h"
+#include "gen/linear/planner.h"
 
 #include <inttypes.h>
 #include <stdio.h>

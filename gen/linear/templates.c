@@ -4,6 +4,7 @@
  * one.
  */
 #include "gen/linear/templates.h"
+#include "gen/linear/planner.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"

@@ -4,10 +4,12 @@
  */
 #include "gen/attention/kernel.h"
 #include "gen/elementwise/lower.h"
+#include "gen/attention/planner.h"
 #include "gen/attention/templates.h"
 #include "gen/rowwise/templates.h"
 #include "gen/linear/emit.h"
 #include "gen/linear/lower.h"
+#include "gen/linear/planner.h"
 #include "gen/linear/templates.h"
 #include "gen/elementwise/templates.h"
 #include "gen/emit/emit.h"
@@ -44,6 +46,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                         .lower = attention_lower,
                         .release = attention_release,
                         .templates = attention_templates,
+                        .lengths = attention_lengths,
                         .variant_includes = "",
                         .row_text = "r.row",
                         .row_leaves = LEAF_ROW0,
@@ -107,6 +110,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                      .lower = linear_lower,
                      .release = linear_release,
                      .templates = linear_templates,
+                     .lengths = linear_lengths,
                      .variant_includes = "",
                      .row_leaves = LEAF_FINAL,
                      .own_inputs = emit_linear_inputs,

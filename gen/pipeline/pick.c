@@ -133,7 +133,10 @@ lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_e
 
 int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
 {
-    return attention_lengths(pass, problem, device) | linear_lengths(pass, problem, device);
+    int lengths = 0;
+    for (int k = 0; k < KIND_COUNT; k++)
+        lengths |= kinds[k].lengths ? kinds[k].lengths(pass, problem, device) : 0;
+    return lengths;
 }
 
 bool plan_candidate(const struct kernel_request *r, int number, struct plan *out)

@@ -1,7 +1,7 @@
 /*
  * plan.c: what the templates of rows ask first. In: a request. Out: its pass, or why none of them serves.
  */
-#include "gen/plan/planner.h"
+#include "gen/rowwise/planner.h"
 #include "runtime/recipe/bind.h"
 #include "gen/rowwise/kernel.h"
 

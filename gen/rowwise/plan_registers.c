@@ -5,7 +5,7 @@
  */
 #include "gen/rowwise/kernel.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
+#include "gen/rowwise/planner.h"
 
 #include <stdio.h>
 

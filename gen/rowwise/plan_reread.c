@@ -11,7 +11,7 @@
  * 6144 and 8192 elements 1.01, 1.013, 1.018 (0.933, 0.979, 0.996).
  */
 #include "gen/rowwise/pass.h"
-#include "gen/plan/planner.h"
+#include "gen/rowwise/planner.h"
 
 enum { FEWEST = 512, MOST = 1024 }; /* vectors of a row */
 

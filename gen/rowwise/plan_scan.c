@@ -4,7 +4,7 @@
  */
 #include "gen/rowwise/pass.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
+#include "gen/rowwise/planner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  */
 #include "gen/rowwise/plan_staged.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
 #include "gen/rowwise/kernel.h"
+#include "gen/rowwise/planner.h"
 
 #include <stdio.h>
 #include <string.h>

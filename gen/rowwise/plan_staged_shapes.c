@@ -5,7 +5,7 @@
  */
 #include "gen/rowwise/plan_staged.h"
 #include "gen/plan/plan.h"
-#include "gen/plan/planner.h"
+#include "gen/rowwise/planner.h"
 
 enum { FOUR = 4 }; /* vectors of a thread */
 

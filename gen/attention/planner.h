@@ -1,0 +1,68 @@
+/*
+ * planner.h: the planners that rows of templates.c name, and what they share. Each fills the plan, or says
+ * why not in `why` (REASON_BYTES).
+ */
+#ifndef LATHE_ATTENTION_PLANNER_H
+#define LATHE_ATTENTION_PLANNER_H
+
+#include "gen/plan/planner.h"
+
+struct tile_row {
+    int max_d, max_dv; /* padded dims that it serves */
+    int bm, bn, stages, warps;
+    bool q_in_regs;
+    int min_sm, max_sm;
+};
+
+enum { MAX_DIM = ATTENTION_MOST_DIM }; /* of one product's columns */
+
+/* plan_sm80.c, plan_backward.c */
+bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_slices.c */
+bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why);
+
+/* plan.c: what every attention template asks and fills in. */
+bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
+                          char *why);
+/* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
+bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
+/* Of a template without products of f32: are its tensors f16 or bf16? instead: what takes f32. */
+bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why);
+/* What common/mma_f32.cuh does, for `lathe explain`. */
+#define PLAN_F32_PRODUCTS                                                                                    \
+    "products of f32 are three of bf16 each (hi hi + hi lo + lo hi, f32 sums), off by less than 2^-16; "     \
+    "tf32 "                                                                                                  \
+    "is not used"
+/* Of the tensors that the kernel reads and writes where they are: does TMA take them? */
+bool plan_tma_takes(const struct kernel_request *r, char *why);
+/* Of tensors whose head dims are no multiples of 8: what it costs, behind plan->reason. */
+void plan_say_copies(const struct kernel_request *r, struct plan *plan);
+/* Of a second pair of q and k: whether it is read or copied, behind plan->reason. */
+void plan_say_pair(const struct kernel_request *r, struct plan *plan);
+/* No packed sequences and no lengths of batches; or those that attention_fwd_sm80 takes. */
+bool plan_no_sequences(const struct kernel_request *r, char *why);
+bool plan_sequences_fit(const struct kernel_request *r, char *why);
+/* Of a row that serves: is it the one to take? */
+bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t);
+void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);
+
+/* plan_sm90.c. The second: does a row of its tiles ask whether keys are many? */
+bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+bool attention_asks_keys(const struct problem *problem, const struct device *device);
+/* plan_mla.c */
+bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_selected.c */
+bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_selected_bwd.c */
+bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_decode.c: attention_decode; and the lengths that it asks (gen/ir/kind.h). */
+bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
+int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
+/* plan_combine.c */
+bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
+
+#endif

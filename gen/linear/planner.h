@@ -1,0 +1,40 @@
+/*
+ * planner.h: the planners that rows of templates.c name, and what they share. Each fills the plan, or says
+ * why not in `why` (REASON_BYTES).
+ */
+#ifndef LATHE_LINEAR_PLANNER_H
+#define LATHE_LINEAR_PLANNER_H
+
+#include "gen/plan/planner.h"
+
+struct linear_plan;
+
+bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+/* What gradients by chunks ask of all: that the spec is served (why_not NULL), the device, that every
+   gradient exists, dims up to `most`. */
+bool linear_goes_back(const struct kernel_request *r, const char *why_not, int most, char *why);
+/* Of linear/delta_walk_sm90.cuh, for either pass: blocks of 1 or 2 walking warpgroups, and as many chunks in
+   shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
+int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
+/* Has a block of the device so many bytes of shared memory? */
+bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
+/* Of all: what they ask of dims and device, and the numbers of kernels that go token by token. */
+bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *why);
+/* Then: of those whose blocks have four warps for a chunk of tokens. */
+void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
+/* And of those whose warps have 16 value channels each: how many a block has. */
+void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to);
+/* plan_delta.c: the lengths that it asks (gen/ir/kind.h). */
+int linear_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
+
+#endif
