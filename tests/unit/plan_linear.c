@@ -3,6 +3,8 @@
  */
 #include "plan_pick.h"
 
+#include <stddef.h>
+
 TEST(each_form_has_its_kernel)
 {
     static const struct {
@@ -71,79 +73,94 @@ static const char BY_VALUE[] =
     "'t', 'd_v') }, delta = function(at, x) return x.r(at.b, at.h, at.t) end, decay = function(at, x) return "
     "x.g(at.b, at.h, at.t, at.j) end }";
 
-/* Asks for a template by name. refusal: what is said where it does not serve; NULL: it does. */
-static bool serves(const char *name, lathe_pass pass, const struct device *device, const char *spec,
-                   const char *problem, const char *refusal, struct plan *plan)
+/* What a template answers: its refusal, or the numbers of its plan in the order of struct asked. */
+enum { NUMBERS = 5 };
+struct answer {
+    const struct device *device;
+    const char *spec, *problem, *refusal;
+    int number[NUMBERS];
+};
+struct asked { /* a template, by its name */
+    const char *name;
+    lathe_pass pass;
+    size_t number[NUMBERS]; /* where each stands in struct linear_plan; 0, where none of them does: no more */
+};
+#define NUMBER(member) offsetof(struct linear_plan, member)
+
+static int number_at(const struct linear_plan *to, size_t place)
 {
-    const struct device wish = asking_for(device, name);
+    int number = 0;
+    memcpy(&number, (const char *)to + place, sizeof number);
+    return number;
+}
+
+static void check_answer(const struct asked *t, const struct answer *row)
+{
+    const struct device wish = asking_for(row->device, t->name);
+    struct plan plan;
     lathe_error err = {.status = LATHE_OK};
-    const lathe_status status = pick_pass(spec, pass, problem, &wish, plan, &err);
-    CHECK_EQ(status, refusal ? LATHE_UNSUPPORTED : LATHE_OK);
-    if (refusal)
-        CHECK_HAS(err.text, refusal);
-    else
-        CHECK_STR(plan->row->name, name);
-    return !refusal;
+    const lathe_status status = pick_pass(row->spec, t->pass, row->problem, &wish, &plan, &err);
+    CHECK_EQ(status, row->refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+    if (row->refusal) {
+        CHECK_HAS(err.text, row->refusal);
+        return;
+    }
+    CHECK_STR(plan.row->name, t->name);
+    for (int k = 0; k < NUMBERS && t->number[k]; k++)
+        CHECK_EQ(number_at(&plan.linear, t->number[k]), row->number[k]);
+    CHECK(plan.linear.smem_bytes <= row->device->smem_bytes);
+    CHECK(plan.linear.walk_bytes <= row->device->smem_bytes);
+    CHECK(plan.linear.inverse <= row->device->smem_bytes);
+}
+
+static void check_answers(const struct asked *t, const struct answer *row, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++)
+        check_answer(t, &row[i]);
 }
 
 /* Behind a decay by key channel the delta rule goes in chunks. */
 TEST(the_delta_rule_by_key_channel_goes_in_chunks)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int slices, column_warps, smem_bytes;
-    } row[] = {
-        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, 2, 4, 388 * 128 + 10240 + 8192},
-        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, 1, 3, 388 * 256 + 10240 + 6144},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, 1, 1, 388 * 128 + 10240 + 2048},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 117760 bytes of shared memory", 0, 0, 0},
-        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
-        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, 2, 4, 388 * 128 + 10240 + 8192},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, 2, 4, 388 * 256 + 10240 + 8192},
-        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "not per value channel", 0, 0, 0},
+    static const struct asked asked = {"linear_keyed_delta",
+                                       LATHE_FORWARD,
+                                       {NUMBER(chunk_slices), NUMBER(column_warps), NUMBER(smem_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {2, 4, 388 * 128 + 10240 + 8192}},
+        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 10240 + 6144}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 10240 + 2048}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 117760 bytes of shared memory", {0}},
+        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 10240 + 8192}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 10240 + 8192}},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "not per value channel", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_keyed_delta", LATHE_FORWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
-        CHECK_EQ(plan.linear.column_warps, row[i].column_warps);
-        CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
-        CHECK(plan.linear.inverse <= row[i].device->smem_bytes);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* And on Hopper by wgmma, where it does not depend on the channel. */
 TEST(the_delta_rule_goes_by_wgmma)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int slices, stages, smem_bytes, part_bytes;
-    } row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952, 4 * 128 * (64 + 128)},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=64", NULL, 1, 4, 207952, 4 * 128 * (64 + 128)},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, 3, 4, 142416, 4 * 64 * (64 + 64)},
-        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0, 0},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=136", "serves d up to 128", 0, 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0, 0},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0, 0},
+    static const struct asked asked = {
+        "linear_delta_sm90",
+        LATHE_FORWARD,
+        {NUMBER(chunk_slices), NUMBER(stages), NUMBER(smem_bytes), NUMBER(part_bytes), NUMBER(piece_blocks)}};
+    static const struct answer row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 4, 207952, 4 * 128 * (64 + 128), 132}},
+        {&H100,
+         "delta_rule",
+         "dtype=bf16,t=64,d=128,d_v=64",
+         NULL,
+         {1, 4, 207952, 4 * 128 * (64 + 128), 132}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, {3, 4, 142416, 4 * 64 * (64 + 64), 132}},
+        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=136", "serves d up to 128", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_delta_sm90", LATHE_FORWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
-        CHECK_EQ(plan.linear.stages, row[i].stages);
-        CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
-        CHECK_EQ(plan.linear.part_bytes, row[i].part_bytes);
-        CHECK_EQ(plan.linear.piece_blocks, 132);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* A block has 64 value channels or 128, as blocks are many or few for the device; and what decides it is
@@ -183,132 +200,93 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
 /* The delta rule goes back in chunks on every device that has room for them. */
 TEST(the_delta_rule_goes_back_in_chunks)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int stages, blocks;
-    } row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 2},
-        {&A100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=128", NULL, 2, 1},
-        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=64", NULL, 1, 1},
-        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=128", "needs 114976 bytes of shared memory", 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0},
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128,d_v=136", "d_v must be a multiple of 8 from 16 to 128",
-         0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0},
+    static const struct asked asked = {
+        "linear_delta_bwd", LATHE_BACKWARD, {NUMBER(stages), NUMBER(chunk_blocks)}};
+    static const struct answer row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 2}},
+        {&A100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=128", NULL, {2, 1}},
+        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=64", NULL, {1, 1}},
+        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=128", "needs 114976 bytes of shared memory", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
+        {&H100,
+         "gated_delta",
+         "dtype=bf16,t=64,d=128,d_v=136",
+         "d_v must be a multiple of 8 from 16 to 128",
+         {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_delta_bwd", LATHE_BACKWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.stages, row[i].stages);
-        CHECK_EQ(plan.linear.chunk_blocks, row[i].blocks);
-        CHECK(plan.linear.smem_bytes <= row[i].device->smem_bytes);
-        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* Its walks by wgmma on Hopper. */
 TEST(the_delta_rule_goes_back_by_wgmma)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int blocks, stages, bytes;
-    } row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 224384},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, 2, 4, 150656},
-        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0},
+    static const struct asked asked = {
+        "linear_delta_bwd_sm90",
+        LATHE_BACKWARD,
+        {NUMBER(chunk_slices), NUMBER(stages), NUMBER(walk_bytes), NUMBER(again_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 4, 224384, 224384}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, {2, 4, 150656, 150656}},
+        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_delta_bwd_sm90", LATHE_BACKWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.chunk_slices, row[i].blocks);
-        CHECK_EQ(plan.linear.stages, row[i].stages);
-        CHECK_EQ(plan.linear.walk_bytes, row[i].bytes);
-        CHECK_EQ(plan.linear.again_bytes, row[i].bytes);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* All but the delta rule go back in chunks, too, and a normaliser in bf16. */
 TEST(a_decay_by_channel_goes_back_in_chunks)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int threads, states, bytes;
-    } row[] = {
-        {&H100, "gla", "dtype=bf16,t=64,d=128", NULL, 512, 2, 199232},
-        {&A100, "rwkv6", "dtype=bf16,t=64,d=128,d_v=128", NULL, 512, 1, 166464},
-        {&RTX4090, "hgrn2", "dtype=bf16,t=64,d=64", NULL, 256, 1, 83264},
-        {&RTX4090, "gla", "dtype=bf16,t=64,d=128", "needs 166464 bytes of shared memory", 0, 0, 0},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 1, 107840},
-        {&H100, "rwkv6", "dtype=bf16,t=64,d=64", NULL, 256, 2, 91456},
-        {&H100, "gla", "dtype=f16,t=64,d=128", NULL, 512, 2, 199232},
-        {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", NULL, 512, 2, 150080},
-        {&H100, "gla", "dtype=f16,t=64,d=256", NULL, 512, 1, 232000},
-        {&A100, "gla", "dtype=f16,t=64,d=256", "needs 232000 bytes of shared memory", 0, 0, 0},
-        {&H100, "gla", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves no delta rule", 0, 0, 0},
-        {&H100, "linear_elu", "dtype=bf16,t=64,d=64", NULL, 256, 2, 91456},
-        {&H100, "linear_elu", "dtype=f16,t=64,d=64", "has a normaliser in bf16", 0, 0, 0},
-        {&H100, "flao", "dtype=bf16,t=64,d=128", "serves causal = true", 0, 0, 0},
+    static const struct asked asked = {
+        "linear_additive_bwd", LATHE_BACKWARD, {NUMBER(chunk_threads), NUMBER(stages), NUMBER(smem_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "gla", "dtype=bf16,t=64,d=128", NULL, {512, 2, 199232}},
+        {&A100, "rwkv6", "dtype=bf16,t=64,d=128,d_v=128", NULL, {512, 1, 166464}},
+        {&RTX4090, "hgrn2", "dtype=bf16,t=64,d=64", NULL, {256, 1, 83264}},
+        {&RTX4090, "gla", "dtype=bf16,t=64,d=128", "needs 166464 bytes of shared memory", {0}},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=40,d_v=72", NULL, {256, 1, 107840}},
+        {&H100, "rwkv6", "dtype=bf16,t=64,d=64", NULL, {256, 2, 91456}},
+        {&H100, "gla", "dtype=f16,t=64,d=128", NULL, {512, 2, 199232}},
+        {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", NULL, {512, 2, 150080}},
+        {&H100, "gla", "dtype=f16,t=64,d=256", NULL, {512, 1, 232000}},
+        {&A100, "gla", "dtype=f16,t=64,d=256", "needs 232000 bytes of shared memory", {0}},
+        {&H100, "gla", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves no delta rule", {0}},
+        {&H100, "linear_elu", "dtype=bf16,t=64,d=64", NULL, {256, 2, 91456}},
+        {&H100, "linear_elu", "dtype=f16,t=64,d=64", "has a normaliser in bf16", {0}},
+        {&H100, "flao", "dtype=bf16,t=64,d=128", "serves causal = true", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_additive_bwd", LATHE_BACKWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.chunk_threads, row[i].threads);
-        CHECK_EQ(plan.linear.stages, row[i].states);
-        CHECK_EQ(plan.linear.smem_bytes, row[i].bytes);
-        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* And where it goes with the delta rule. */
 TEST(the_delta_rule_by_key_channel_goes_back_in_chunks)
 {
-    static const struct {
-        const struct device *device;
-        const char *spec, *problem, *refusal;
-        int threads, slices, bytes;
-    } row[] = {
-        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, 512, 2, 218688},
-        {&H100, "kda", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 2, 142144},
-        {&A100, "kda", "dtype=bf16,t=64,d=128,d_v=64", NULL, 512, 1, 161344},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=64", NULL, 256, 1, 101184},
-        {&A100, "kda", "dtype=bf16,t=64,d=128", NULL, 256, 2, 142144},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=128", "needs 142144 bytes of shared memory", 0, 0, 0},
-        {&H100, "kda", "dtype=f16,t=64,d=128", NULL, 512, 2, 218688},
-        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", NULL, 512, 1, 161344},
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=256,d_v=128", NULL, 512, 2, 218688},
-        {&H100, "kda", "dtype=f16,t=64,d=192,d_v=136", NULL, 256, 4, 224064},
-        {&H100, "kda", "dtype=bf16,t=64,d=256", NULL, 256, 4, 224064},
-        {&A100, "kda", "dtype=bf16,t=64,d=256", "needs 224064 bytes of shared memory", 0, 0, 0},
-        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, 512, 2, 218688},
-        {&RTX4090, "delta_rule", "dtype=f16,t=64,d=64", NULL, 256, 1, 101184},
-        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves every decay but one per value channel", 0, 0, 0},
+    static const struct asked asked = {"linear_keyed_delta_bwd",
+                                       LATHE_BACKWARD,
+                                       {NUMBER(chunk_threads), NUMBER(chunk_slices), NUMBER(smem_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {512, 2, 218688}},
+        {&H100, "kda", "dtype=bf16,t=64,d=40,d_v=72", NULL, {256, 2, 142144}},
+        {&A100, "kda", "dtype=bf16,t=64,d=128,d_v=64", NULL, {512, 1, 161344}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=64", NULL, {256, 1, 101184}},
+        {&A100, "kda", "dtype=bf16,t=64,d=128", NULL, {256, 2, 142144}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=128", "needs 142144 bytes of shared memory", {0}},
+        {&H100, "kda", "dtype=f16,t=64,d=128", NULL, {512, 2, 218688}},
+        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", NULL, {512, 1, 161344}},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=256,d_v=128", NULL, {512, 2, 218688}},
+        {&H100, "kda", "dtype=f16,t=64,d=192,d_v=136", NULL, {256, 4, 224064}},
+        {&H100, "kda", "dtype=bf16,t=64,d=256", NULL, {256, 4, 224064}},
+        {&A100, "kda", "dtype=bf16,t=64,d=256", "needs 224064 bytes of shared memory", {0}},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {512, 2, 218688}},
+        {&RTX4090, "delta_rule", "dtype=f16,t=64,d=64", NULL, {256, 1, 101184}},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves every decay but one per value channel", {0}},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct plan plan;
-        if (!serves("linear_keyed_delta_bwd", LATHE_BACKWARD, row[i].device, row[i].spec, row[i].problem,
-                    row[i].refusal, &plan))
-            continue;
-        CHECK_EQ(plan.linear.chunk_threads, row[i].threads);
-        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
-        CHECK_EQ(plan.linear.smem_bytes, row[i].bytes);
-        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
-        CHECK(plan.linear.inverse <= row[i].device->smem_bytes);
-    }
+    check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
 /* A gate that is left out is a constant once formulas are lowered. */
