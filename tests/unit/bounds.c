@@ -3,6 +3,7 @@
  * never "none" with a live one; and exact where interval arithmetic can be (causal, windows, prefixes).
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/attention/lower.h"
 #include "gen/attention/tile_map.h"
@@ -10,16 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("mask.lua", text, strlen(text), &diag);
-    if (!ir)
-        fprintf(stderr, "%s\n", diag.entry[0].text);
-    CHECK(ir != NULL);
-    return ir;
-}
 
 enum { SCALARS = 3 };
 struct scalars { /* i32 scalars of a spec, in its order; all but the named ones have their default */
@@ -168,7 +159,7 @@ static void compare_tiles(const struct ir *ir, const struct scalars *s, int tile
 
 static void compare(const char *text, int *decided, int *uniform)
 {
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     *decided = 0;
     *uniform = 0;
     srand(7);
@@ -268,7 +259,7 @@ static void compare_scalars(const char *mask, const int *value, int *by_scalars,
     snprintf(text, sizeof text,
              "local m, n, p = %d, %d, %d\nreturn attention { mask_mod = function(at) return %s end }",
              value[0], value[1], value[2], mask);
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     const int seed = rand();
     srand((unsigned)seed);
     compare_tiles(ir, NULL, 60, by_constants, &same);
@@ -277,7 +268,7 @@ static void compare_scalars(const char *mask, const int *value, int *by_scalars,
              "return attention { inputs = { m = scalar('i32'), n = scalar('i32'), p = scalar('i32') },\n"
              "mask_mod = function(at, x) local m, n, p = x.m, x.n, x.p return %s end }",
              mask);
-    ir = load(text);
+    ir = load_spec(text);
     set_scalars(&s, value);
     srand((unsigned)seed);
     compare_tiles(ir, &s, 60, by_scalars, uniform);
@@ -325,7 +316,7 @@ TEST(values_of_the_launch_are_sound)
                 "return attention { inputs = { m = scalar('i32'), n = scalar('i32'), p = scalar('i32') },\n"
                 "mask_mod = function(at, x) local m, n, p = x.m, x.n, x.p return %s end }",
                 masks[i]);
-            struct ir *ir = load(text);
+            struct ir *ir = load_spec(text);
             set_scalars(&s, value);
             compare_tiles(ir, &s, 12, &decided, &uniform);
             ir_free(ir);
@@ -369,7 +360,7 @@ TEST(scalars_decide_as_much_as_constants)
 
 TEST(no_mask_is_all)
 {
-    struct ir *ir = load("return attention {}");
+    struct ir *ir = load_spec("return attention {}");
     struct tile_at t = {.row1 = 3, .kv1 = 3};
     CHECK_EQ(bounds_class(ir, &t), TILE_ALL);
     ir_free(ir);
@@ -377,10 +368,10 @@ TEST(no_mask_is_all)
 
 TEST(reads_of_data_are_found)
 {
-    struct ir *by_pair = load("return attention { inputs = { d = tensor('i32', 'kv') },\n"
-                              "mask_mod = function(at, x) return eq(x.d(at.kv), 1) end }");
-    struct ir *by_head = load("return attention { inputs = { d = tensor('i32', 'h') },\n"
-                              "mask_mod = function(at, x) return lt(at.kv, x.d(at.h)) end }");
+    struct ir *by_pair = load_spec("return attention { inputs = { d = tensor('i32', 'kv') },\n"
+                                   "mask_mod = function(at, x) return eq(x.d(at.kv), 1) end }");
+    struct ir *by_head = load_spec("return attention { inputs = { d = tensor('i32', 'h') },\n"
+                                   "mask_mod = function(at, x) return lt(at.kv, x.d(at.h)) end }");
     CHECK(bounds_mask_reads_data(by_pair));
     CHECK(!bounds_mask_reads_data(by_head));
     ir_free(by_pair);
@@ -394,7 +385,7 @@ static bool wants_map(const char *inputs, const char *mask)
     char text[1024];
     snprintf(text, sizeof text,
              "return attention { inputs = { %s }, mask_mod = function(at, x) return %s end }", inputs, mask);
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     const bool wanted = tile_map_wanted(ir);
     ir_free(ir);
     return wanted;
@@ -431,7 +422,7 @@ TEST(ranges_of_reads_do_or_do_not)
                  "return attention { inputs = { a = tensor('i32', 'q'), b = tensor('i32', 'kv') },\n"
                  "mask_mod = function(at, x) return %s end }",
                  cases[i].mask);
-        struct ir *ir = load(text);
+        struct ir *ir = load_spec(text);
         bounds_build_reads(ir);
         CHECK(tile_map_wanted(ir));
         CHECK_EQ(tile_map_of_ranges(ir), cases[i].enough);
@@ -442,12 +433,13 @@ TEST(ranges_of_reads_do_or_do_not)
 TEST(dear_masks_are_looked_at_for_several_heads)
 {
     struct problem p = {0};
-    struct ir *cheap = load("return attention { mask_mod = function(at) return lt(sin(at.q * 1.0), 0.5) & "
-                            "ge(at.q, at.kv) end }");
+    struct ir *cheap =
+        load_spec("return attention { mask_mod = function(at) return lt(sin(at.q * 1.0), 0.5) & "
+                  "ge(at.q, at.kv) end }");
     struct ir *dear =
-        load("return attention { inputs = { t = tensor('u8', 'q', 'kv'), n = scalar('i32') },\n"
-             "mask_mod = function(at, x) return ne((x.t(at.row, at.kv) + at.q * at.kv) % x.n, 0) "
-             "end }");
+        load_spec("return attention { inputs = { t = tensor('u8', 'q', 'kv'), n = scalar('i32') },\n"
+                  "mask_mod = function(at, x) return ne((x.t(at.row, at.kv) + at.q * at.kv) % x.n, 0) "
+                  "end }");
     p.dim[SYM_D] = p.dim[SYM_D_V] = 128;
     CHECK_EQ(tile_map_look_heads(cheap, &p, true, false), 1);
     CHECK_EQ(tile_map_look_heads(dear, &p, true, false), 2);
@@ -509,8 +501,8 @@ TEST(tables_of_blocks_are_read_in_boxes)
 {
     struct table x = {.shape = {TALL, WIDE}};
     struct ir *ir =
-        load("return attention { inputs = { s = tensor('i32', 7, 9) }, mask_mod = function(at, x)\n"
-             "return ge(x.s(at.row // 8, at.kv // 8), 2) & ge(at.kv + 40, at.q) end }");
+        load_spec("return attention { inputs = { s = tensor('i32', 7, 9) }, mask_mod = function(at, x)\n"
+                  "return ge(x.s(at.row // 8, at.kv // 8), 2) & ge(at.kv + 40, at.q) end }");
     int decided = 0;
     int uniform = 0;
     srand(41);

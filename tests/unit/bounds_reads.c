@@ -3,6 +3,7 @@
  * by column, against the mask evaluated on every pair of it.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/attention/lower.h"
 #include "gen/attention/tile_map.h"
@@ -10,16 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("mask.lua", text, strlen(text), &diag);
-    if (!ir)
-        fprintf(stderr, "%s\n", diag.entry[0].text);
-    CHECK(ir != NULL);
-    return ir;
-}
 
 /* ---- masks that read data ----------------------------------------------------------------------- */
 
@@ -126,7 +117,7 @@ static void compare_reads(const char *mask, bool sorted, int *decided, int *unif
              "return attention { inputs = { a = tensor('i32', 'q'), b = tensor('i32', 'kv') },\n"
              "mask_mod = function(at, x) return %s end }",
              mask);
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     key_interval_pass(ir);
     bounds_build_reads(ir);
     CHECK(ir->n_reads > 0);
@@ -211,7 +202,7 @@ TEST(ids_that_would_wrap_decide_nothing)
                  "return attention { inputs = { a = tensor('i32', 'q'), b = tensor('i32', 'kv') },\n"
                  "mask_mod = function(at, x) return %s end }",
                  cases[i].mask);
-        struct ir *ir = load(text);
+        struct ir *ir = load_spec(text);
         bounds_build_reads(ir);
         make_data(&d, true);
         const bool swapped =

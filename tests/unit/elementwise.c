@@ -4,6 +4,7 @@
  * the test, which frees what it makes.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -27,28 +28,12 @@ static double *noise(int64_t n, unsigned seed)
 }
 
 /* A shipped spec by its name, or text. */
-static struct ir *load(const char *spec)
-{
-    char path[64];
-    struct diag diag = {0};
-    lathe_error err = {0};
-    snprintf(path, sizeof path, "specs/%.50s.lua", spec);
-    const struct embedded *file = embedded_find(path);
-    const char *text = file ? file->data : spec;
-    struct ir *ir = spec_load("t.lua", text, strlen(text), &diag);
-    diag_to_error(&diag, LATHE_SPEC, &err);
-    CHECK_STR(err.text, "");
-    CHECK(ir != NULL);
-    return ir;
-}
-
 /* Status and sentence of a pass on the host device. */
 static lathe_status try_pass(const char *spec, lathe_pass pass, const lathe_arg *args, int n,
                              lathe_error *err)
 {
     struct signature sig;
-    struct ir *ir = load(spec);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(spec, pass, &sig);
     const lathe_status status = pass == LATHE_FORWARD ? host_forward(ir, &sig, args, n, NULL, 0, err)
                                                       : host_backward(ir, &sig, args, n, err);
     ir_free(ir);

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "kernel.h"
 #include "emit_call.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/emit/emit.h"
 #include "nvrtc.h"
@@ -339,15 +340,12 @@ TEST(floats_are_exact)
 /* Rows that do not start at multiples of 16 bytes are moved, each tensor by its own launch. */
 TEST(unaligned_rows_are_moved)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     struct source s;
     lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,h_kv=2,q=10,kv=20,d=64,d_v=128", &problem, &err),
              LATHE_OK);
     problem.unaligned = 1u << lathe__arg_find(&sig, "k", 0) | 1u << lathe__arg_find(&sig, "o", 0);

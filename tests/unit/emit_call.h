@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "kernel.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <string.h>
@@ -17,13 +18,10 @@ static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 1669
 static inline void make_on(const struct device *device, const char *spec, lathe_pass pass,
                            const char *problem_text, struct source *out)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(spec, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
     CHECK_EQ(kernel_make_source(ir, pass, &sig, &problem, device, out, &err), LATHE_OK);
     ir_free(ir);

@@ -5,6 +5,7 @@
  */
 #include "host_call.h"
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -172,9 +173,9 @@ TEST(tables_and_their_bounds)
     compare(&f, 1e-13);
     shape[1] = 3;
     CHECK_EQ(forward_args(TABLE, f.arg, f.n_args, NULL, 0, &err), LATHE_SPEC);
-    CHECK_STR(err.text, "t.lua:3: table: index 3 of dim 1 (distance) is outside 0..2");
+    CHECK_STR(err.text, "test.lua:3: table: index 3 of dim 1 (distance) is outside 0..2");
     CHECK_EQ(err.line, 3);
-    CHECK_STR(err.file, "t.lua");
+    CHECK_STR(err.file, "test.lua");
     CHECK_EQ(err.status, LATHE_SPEC);
     teardown(&f);
 }
@@ -362,7 +363,6 @@ TEST(missing_arguments_are_named)
 /* A mask that reads by row: with no key there is no pair, and nothing to read. */
 TEST(no_keys_read_nothing)
 {
-    struct diag diag = {0};
     struct signature sig;
     lathe_error err;
     static double q[2 * 8];
@@ -376,9 +376,7 @@ TEST(no_keys_read_nothing)
                               {"v", q, LATHE_F64, 4, none, NULL},
                               {"o", o, LATHE_F64, 4, rows, NULL},
                               {"doc", doc, LATHE_I32, 2, ids, NULL}};
-    struct ir *ir = spec_load("document", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("document", LATHE_FORWARD, &sig);
     CHECK_EQ(host_forward(ir, &sig, args, 5, NULL, 0, &err), LATHE_OK);
     CHECK_CLOSE(o[0], 0, 0);
     ir_free(ir);

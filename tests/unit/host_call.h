@@ -6,6 +6,7 @@
 #define LATHE_TESTS_HOST_CALL_H
 
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -92,22 +93,11 @@ static inline void teardown(struct fixture *f)
         free(block[i]);
 }
 
-static inline struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    lathe_error err = {0};
-    struct ir *ir = spec_load("t.lua", text, strlen(text), &diag);
-    diag_to_error(&diag, LATHE_SPEC, &err);
-    CHECK_STR(err.text, "");
-    CHECK(ir != NULL);
-    return ir;
-}
-
 static inline lathe_status forward_args(const char *text, const lathe_arg *args, int n, const int64_t *rows,
                                         int64_t n_rows, lathe_error *err)
 {
     struct signature sig;
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     *err = (lathe_error){0};
     signature_make(ir, LATHE_FORWARD, &sig);
     const lathe_status status = host_forward(ir, &sig, args, n, rows, n_rows, err);

@@ -3,6 +3,7 @@
  * grouped heads, a row without keys, a seed for lse and a learned bias; a row-wise softmax with a gain.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -11,15 +12,6 @@
 #include <string.h>
 
 enum { H = 4, H_KV = 2, Q = 3, KV = 2, D = 2, D_V = 3, BUCKETS = 2 };
-
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    CHECK(ir != NULL);
-    return ir;
-}
 
 static void fill(double *x, int n, double seed)
 {
@@ -114,7 +106,7 @@ static void same(const double *a, const double *b, int n)
 
 TEST(softmax_attention_by_hand)
 {
-    struct ir *ir = load(BIASED);
+    struct ir *ir = load_spec(BIASED);
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     static struct tensors t;
@@ -145,7 +137,7 @@ TEST(softmax_attention_by_hand)
 /* Outputs that are not asked for are left out; a seed that is not given is zero. */
 TEST(outputs_and_seeds_are_optional)
 {
-    struct ir *ir = load(BIASED);
+    struct ir *ir = load_spec(BIASED);
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     static struct tensors t;
@@ -171,7 +163,7 @@ TEST(seeds_of_some_rows)
 {
     enum { LAST = H * Q - 1 };
     static const int64_t chosen[][3] = {{0, 4, LAST}, {5, 6, 7}, {1, 1, 2}, {2, 1, 3}, {0, 1, H * Q}};
-    struct ir *ir = load(BIASED);
+    struct ir *ir = load_spec(BIASED);
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     static struct tensors t;
@@ -216,7 +208,7 @@ TEST(gradient_of_a_plain_sum)
 {
     static const int64_t NONE[4] = {0, 0, 0, 0};
     const double one = 1;
-    struct ir *ir = load(BIASED);
+    struct ir *ir = load_spec(BIASED);
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     static struct tensors t;
@@ -265,7 +257,7 @@ TEST(nothing_wanted_is_refused)
 
 TEST(missing_seed_is_named)
 {
-    struct ir *ir = load("return attention {}");
+    struct ir *ir = load_spec("return attention {}");
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     static struct tensors t;
@@ -287,11 +279,11 @@ enum { ROWS = 3, N = 4 };
 
 TEST(rowwise_softmax_with_a_gain)
 {
-    struct ir *ir = load("return rowwise { inputs = { w = tensor('float', 'n', { grad = true }) },\n"
-                         "  forward = function(x, at, p)\n"
-                         "    local e = exp(x)\n"
-                         "    local l = rowsum(e)\n"
-                         "    return p.w(at.i) * e / l, { z = log(l) } end }");
+    struct ir *ir = load_spec("return rowwise { inputs = { w = tensor('float', 'n', { grad = true }) },\n"
+                              "  forward = function(x, at, p)\n"
+                              "    local e = exp(x)\n"
+                              "    local l = rowsum(e)\n"
+                              "    return p.w(at.i) * e / l, { z = log(l) } end }");
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     double x[ROWS][N];
@@ -336,9 +328,9 @@ TEST(seeds_of_some_rows_along_an_inner_dim)
     enum { O = 2, R = 3, LENGTH = 4 };
     static const int64_t chosen[2] = {1, 5};
     static const int64_t shape[] = {O, LENGTH, R};
-    struct ir *ir = load("return rowwise { along = -2, forward = function(x)\n"
-                         "  local e = exp(x)\n"
-                         "  return e / rowsum(e) end }");
+    struct ir *ir = load_spec("return rowwise { along = -2, forward = function(x)\n"
+                              "  local e = exp(x)\n"
+                              "  return e / rowsum(e) end }");
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     double x[O][LENGTH][R];

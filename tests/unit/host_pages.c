@@ -4,6 +4,7 @@
  * sentence, and nothing is written.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/base/text.h"
 #include "gen/gen.h"
 
@@ -88,12 +89,8 @@ static void fill_pages(struct bench *b)
 
 static void open_bench(struct bench *b, int64_t page, bool by_token)
 {
-    struct diag diag = {0};
     memset(b, 0, sizeof *b);
-    b->ir = spec_load("t.lua", TEXT, strlen(TEXT), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    CHECK(b->ir != NULL);
-    signature_make(b->ir, LATHE_FORWARD, &b->sig);
+    b->ir = load_signed(TEXT, LATHE_FORWARD, &b->sig);
     b->page = page;
     b->most = (KEYS + page - 1) / page;
     b->kv = b->most * page;
@@ -302,12 +299,9 @@ TEST(a_wrong_number_of_sequences_is_blamed_on_its_list)
 {
     static const int64_t q[] = {3, 2, 1, 8}, k[] = {14, 2, 16, 8}, dense[] = {3, 2, 16, 8}, two[] = {2, 4};
     static const char *const name[] = {"pages", "used_kv"};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     for (int i = 0; i < 2; i++) {
         char sentence[128];
         lathe_error err = {.status = LATHE_OK};
@@ -365,11 +359,8 @@ TEST(a_line_needs_the_size_of_a_page_alone)
         {"page=0", NULL, "problem: expected page >= 1, given page=0"},
         {"page=256,most=9000000", NULL, "argument 'pages': expected most * page below 2^31"},
     };
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         struct problem p;
         struct text_buf text = {0};

@@ -4,6 +4,7 @@
  * sentence. A bench holds every argument of both passes in f64; calls of one sequence are views of it.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -92,9 +93,7 @@ static void add_arg(struct bench *b, const struct sig_arg *a)
 
 static void open_bench(struct bench *b)
 {
-    struct diag diag = {0};
-    b->ir = spec_load("t.lua", TEXT, strlen(TEXT), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    b->ir = load_spec(TEXT);
     CHECK(b->ir != NULL);
     for (int pass = 0; pass < 2; pass++)
         signature_make(b->ir, pass ? LATHE_BACKWARD : LATHE_FORWARD, &b->sig[pass]);
@@ -371,15 +370,12 @@ static double always_first(void *state)
 TEST(random_lists_begin_at_0)
 {
     static const char text[] = "return attention {}";
-    struct diag diag = {0};
     struct signature sig;
     int32_t list[4] = {-7, -7, -7, -7};
     int64_t dim[SYM_COUNT] = {0};
     int64_t shape = 4;
     lathe_arg arg = {.name = "cu_q", .data = list, .dtype = LATHE_I32, .ndim = 1, .shape = &shape};
-    struct ir *ir = spec_load("text", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     dim[SYM_Q] = 9;
     CHECK(sequences_fill(&sig, dim, &arg, NULL, always_first, NULL));
     CHECK(list[0] == 0 && list[1] == 0 && list[2] == 0);

@@ -4,25 +4,17 @@
  * texts here.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/prove/index_ranges.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    CHECK(ir != NULL);
-    return ir;
-}
-
 static void expect(const char *text, const char *note, int line)
 {
     struct proof proof = {0};
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     prove_ranges(ir, NULL, &proof);
     CHECK_STR(proof.note, note);
     CHECK(proof.passed);
@@ -184,8 +176,9 @@ TEST(trouble_at_given_sizes)
     int line = 0;
     int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 1,   [SYM_H] = 4, [SYM_H_KV] = 4,
                               [SYM_Q] = 64,  [SYM_KV] = 64, [SYM_D] = 8, [SYM_D_V] = 8};
-    struct ir *ir = load("return attention { mask_mod = causal, inputs = { b = tensor('f32', 'h', 64) },\n"
-                         "  score_mod = function(s, at, x) return s + x.b(at.h, at.q - at.kv) end }");
+    struct ir *ir =
+        load_spec("return attention { mask_mod = causal, inputs = { b = tensor('f32', 'h', 64) },\n"
+                  "  score_mod = function(s, at, x) return s + x.b(at.h, at.q - at.kv) end }");
     CHECK(!index_trouble(ir, dim, text, sizeof text, &line));
     dim[SYM_KV] = dim[SYM_Q] = 65;
     CHECK(index_trouble(ir, dim, text, sizeof text, &line));
@@ -198,12 +191,12 @@ TEST(trouble_at_given_sizes)
 TEST(sizes_are_made_to_fit)
 {
     struct proof proof[PROOF_MAX];
-    struct ir *ir =
-        load("return attention {\n"
-             "  inputs = { p = tensor('i32', 'b', 'slots', { range = { 0, 'pages' } }), t = tensor('f32', "
-             "'pages') },\n"
-             "  mask_mod = function(at, x) return ge(at.q, at.kv) & ge(x.p(at.b, at.kv), 0) end,\n"
-             "  score_mod = function(s, at, x) return s + x.t(x.p(at.b, at.kv)) end }");
+    struct ir *ir = load_spec(
+        "return attention {\n"
+        "  inputs = { p = tensor('i32', 'b', 'slots', { range = { 0, 'pages' } }), t = tensor('f32', "
+        "'pages') },\n"
+        "  mask_mod = function(at, x) return ge(at.q, at.kv) & ge(x.p(at.b, at.kv), 0) end,\n"
+        "  score_mod = function(s, at, x) return s + x.t(x.p(at.b, at.kv)) end }");
     const int n = prove(ir, 3, proof); /* up to kv = 1500, where slots of 16 were outside */
     for (int i = 0; i < n; i++)
         CHECK_STR(proof[i].passed ? "" : proof[i].note, "");

@@ -4,6 +4,7 @@
  * Specs are texts of this file.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <stdbool.h>
@@ -11,20 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    CHECK(ir != NULL);
-    return ir;
-}
-
 static lathe_status forward(const char *text, const lathe_arg *args, int n, lathe_error *err)
 {
     struct signature sig;
-    struct ir *ir = load(text);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     const lathe_status status = host_forward(ir, &sig, args, n, NULL, 0, err);
     ir_free(ir);
     return status;
@@ -101,7 +92,7 @@ static void draw(const char *options, lathe_dtype dtype, double *low, double *hi
              "return rowwise { inputs = { t = tensor('%s', 'rows', 'w', { %s }) },\n"
              "  forward = function(x, at, p) return x + p.t(0, 0) end }",
              lathe_dtype_text(dtype), options);
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     CHECK(input_fill(&ir->input[0], dim, &t, unit_of, &state));
     *low = *high = dtype_load(dtype, data, 0);
     *falls = false;
@@ -180,10 +171,10 @@ TEST(ranges_that_are_none)
 TEST(ranges_name_dims_of_any_input)
 {
     struct ir *ir =
-        load("return elementwise { over = { 'b', 't' }, results = { y = tensor('f32') },\n"
-             "  inputs = { a = tensor('i32', 'b', { range = { 0, 'zoo' } }), z = tensor('f32', 'zoo'),\n"
-             "             c = tensor('i32', 'ends', { range = { 0, 't + 1' } }) },\n"
-             "  forward = function(v, at, x) return x.z(x.a(at.b)) + x.c(0) end }");
+        load_spec("return elementwise { over = { 'b', 't' }, results = { y = tensor('f32') },\n"
+                  "  inputs = { a = tensor('i32', 'b', { range = { 0, 'zoo' } }), z = tensor('f32', 'zoo'),\n"
+                  "             c = tensor('i32', 'ends', { range = { 0, 't + 1' } }) },\n"
+                  "  forward = function(v, at, x) return x.z(x.a(at.b)) + x.c(0) end }");
     struct value_range range;
     int64_t dim[SYM_COUNT] = {0};
     for (int k = 0; k < ir->n_free; k++)
@@ -241,7 +232,7 @@ static const char PAGES[] =
 
 static int prove_sizes(const char *text, const struct prove_given *given, struct proof *proof)
 {
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     const int n = prove_with(ir, 5, given, proof);
     ir_free(ir);
     return n;
@@ -251,7 +242,7 @@ TEST(proofs_take_what_is_given)
 {
     struct proof proof[PROOF_MAX];
     struct prove_given given;
-    struct ir *ir = load(PAGES);
+    struct ir *ir = load_spec(PAGES);
     prove_given_init(&given);
     for (int k = 0; k < ir->n_free; k++)
         given.dim[SYM_FREE + k] = strcmp(ir->free_name[k], "pages") == 0 ? 5 : 40;
@@ -299,9 +290,7 @@ TEST(defaults_are_rounded_as_values_are)
     static const char TEXT[] =
         "return attention { inputs = { t = scalar('f32', { default = 0.1 }), n = scalar('i32', { default = 3 "
         "}) }, score_mod = function(s, at, x) return s * x.t + x.n end }";
-    struct diag diag = {0};
-    struct ir *ir = spec_load("defaults.lua", TEXT, sizeof TEXT - 1, &diag);
-    CHECK(ir != NULL);
+    struct ir *ir = load_spec(TEXT);
     CHECK_EQ(ir->n_inputs, 2);
     for (int i = 0; i < 2; i++)
         CHECK(ir->input[i].default_value == (ir->input[i].dtype == LATHE_F32 ? (double)0.1f : 3.0));

@@ -3,6 +3,7 @@
  */
 #include "check.h"
 #include "kernel.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/emit/emit.h"
 
@@ -13,15 +14,12 @@
 static void why_none(const char *text, lathe_pass pass, const char *problem_text, char *why, size_t size)
 {
     static const struct device device = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     struct source source;
     lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load("large.lua", text, strlen(text), &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(text, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
     lathe_status status = plan_of(ir, pass, &problem, &device, &plan, &err);
     if (status == LATHE_OK)
@@ -43,7 +41,7 @@ TEST(what_is_too_large_is_said)
     } CASE[] = {
         {LATHE_FORWARD, ROWS,
          "return rowwise { forward = function(x)\n  " SUM(9, "rowsum(exp(x * k))") "  return x * y end }",
-         "large: too large for one kernel, which has at most 8 reductions of a row; make it several specs"},
+         "test: too large for one kernel, which has at most 8 reductions of a row; make it several specs"},
         {LATHE_FORWARD, PAIRS,
          "return attention { key_mod = function(x)\n  " SUM(9, "dimsum(exp(x * k))") "  return x * y end }",
          "at most 8 reductions of a row"},
@@ -59,7 +57,7 @@ TEST(what_is_too_large_is_said)
         {LATHE_BACKWARD, "dtype=f32,rows=64,n=33",
          "return rowwise { forward = function(v)\n  local y = v\n"
          "  for k = 1, 5000 do y = y * 1.0001 + v end\n  return y end }",
-         "large.lua: the backward formula needs more than 20000 nodes"},
+         "test.lua: the backward formula needs more than 20000 nodes"},
         /* the check takes these; what follows makes more of them */
         {LATHE_FORWARD, PAIRS,
          "return attention { score_mod = function(s)\n  " SUM(3500, "sin(k * s)") "  return y end }",

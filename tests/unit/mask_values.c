@@ -4,6 +4,7 @@
  * written out here in long double from scores that the test rounds itself.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -100,14 +101,6 @@ static void naive(struct fixture *f, enum form form, double value, bool round)
 
 /* ---- the host device ------------------------------------------------------------------------------- */
 
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("t.lua", text, strlen(text), &diag);
-    CHECK(ir != NULL);
-    return ir;
-}
-
 static void convert(lathe_dtype dtype, uint16_t *to, const double *from, int n)
 {
     for (int i = 0; i < n; i++)
@@ -121,7 +114,7 @@ static void run(struct fixture *f, const char *text, lathe_dtype dtype)
     static const int64_t k_shape[4] = {1, 1, KV, D};
     static const int64_t lse_shape[3] = {1, 1, Q};
     const bool wide = dtype == LATHE_F64;
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     uint16_t half[8][Q * D];
     float lse[Q];
     double *const whole[] = {f->q, f->k, f->v, f->dout, f->o, f->dq, f->dk, f->dv};
@@ -228,7 +221,7 @@ TEST(equal_scores_of_any_size)
             snprintf(text, sizeof text,
                      "return attention { score_mod = function(s) return %s end, online_func = %s }", score[i],
                      online[o]);
-            struct ir *ir = load(text);
+            struct ir *ir = load_spec(text);
             const lathe_arg arg[] = {{"q", one, LATHE_F64, 4, row_shape, NULL},
                                      {"k", one, LATHE_F64, 4, shape, NULL},
                                      {"v", one, LATHE_F64, 4, shape, NULL},
@@ -257,7 +250,7 @@ TEST(a_sink_of_a_row_without_keys)
     double dlse[6] = {2, 3, 5, 7, 11, 13};
     lathe_error err = {0};
     struct signature sig;
-    struct ir *ir = load(
+    struct ir *ir = load_spec(
         "return attention { inputs = { sink = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
         "  online_func = softmax_with_sink(function(at, x) return x.sink(at.h) end) }");
     const lathe_arg arg[] = {
@@ -299,7 +292,7 @@ TEST(check_sees_finals_that_lose_digits)
         char text[1024];
         struct proof proof[PROOF_MAX];
         snprintf(text, sizeof text, TEXT, LSE[i]);
-        struct ir *ir = load(text);
+        struct ir *ir = load_spec(text);
         const int n = prove(ir, 1, proof);
         bool seen = false;
         for (int k = 0; k < n; k++)

@@ -3,6 +3,7 @@
  * lies in k gives, gradients too; what kernels there are, and the sentences where there are none.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/base/diag.h"
 #include "gen/gen.h"
 #include "gen/plan/plan.h"
@@ -30,22 +31,12 @@ static void fill(double *to, int n, unsigned seed)
     }
 }
 
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    lathe_error err = {0};
-    struct ir *ir = spec_load("t.lua", text, strlen(text), &diag);
-    diag_to_error(&diag, LATHE_SPEC, &err);
-    CHECK_STR(err.text, "");
-    return ir;
-}
-
 /* Both passes. in_k: v is no argument. */
 static void run(const char *text, bool in_k, struct tensors *t)
 {
     struct signature sig;
     lathe_error err = {0};
-    struct ir *ir = load(text);
+    struct ir *ir = load_spec(text);
     lathe_arg arg[8] = {{"q", t->q, LATHE_F64, 4, Q_SHAPE, NULL},
                         {"k", t->k, LATHE_F64, 4, K_SHAPE, NULL},
                         {"o", t->o, LATHE_F64, 4, O_SHAPE, NULL},
@@ -194,8 +185,7 @@ TEST(what_latent_attention_lacks_is_said)
     lathe_error err;
     struct signature sig;
     struct problem problem;
-    struct ir *ir = load(MLA);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(MLA, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,h=4,q=8,d=64,d_v=128", &problem, &err), LATHE_ARG);
     ir_free(ir);
     CHECK_HAS(err.text, "expected d_v <= d, of whose elements it takes the first, given d_v=128 and d=64");
@@ -268,8 +258,8 @@ static void run_pair(bool apart, struct tensors *t)
     static const int64_t q_strides[] = {H * Q * D, Q * D, D, 1};
     struct signature sig;
     lathe_error err = {0};
-    struct ir *ir = load(apart ? "return attention { v = 'k', qk2 = true, mask_mod = causal }"
-                               : "return attention { v = 'k', mask_mod = causal }");
+    struct ir *ir = load_spec(apart ? "return attention { v = 'k', qk2 = true, mask_mod = causal }"
+                                    : "return attention { v = 'k', mask_mod = causal }");
     lathe_arg arg[7] = {{"q", t->q, LATHE_F64, 4, apart ? q1 : Q_SHAPE, q_strides},
                         {"k", t->k, LATHE_F64, 4, apart ? k1 : K_SHAPE, V_STRIDES},
                         {"o", t->o, LATHE_F64, 4, O_SHAPE, NULL},

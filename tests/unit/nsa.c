@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "plan_pick.h"
+#include "loaded.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -12,12 +13,9 @@
 
 static void run(const char *spec, lathe_pass pass, const lathe_arg *args, int n)
 {
-    struct diag diag = {0};
     struct signature sig;
     lathe_error err = {0};
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(spec, pass, &sig);
     const lathe_status status = pass == LATHE_FORWARD ? host_forward(ir, &sig, args, n, NULL, 0, &err)
                                                       : host_backward(ir, &sig, args, n, &err);
     CHECK_STR(err.text, "");

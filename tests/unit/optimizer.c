@@ -3,6 +3,7 @@
  * rounding at random. Each test frees what it makes.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -35,16 +36,8 @@ static void fill(struct list *l, unsigned seed, double low, double high)
 
 static lathe_status run(const char *spec, const lathe_arg *args, int n, lathe_error *err)
 {
-    char path[64];
-    struct diag diag = {0};
     struct signature sig;
-    snprintf(path, sizeof path, "specs/%s.lua", spec);
-    const struct embedded *file = embedded_find(path);
-    if (!file)
-        abort();
-    struct ir *ir = spec_load("t.lua", file->data, file->size, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(spec, LATHE_FORWARD, &sig);
     const lathe_status status = host_forward(ir, &sig, args, n, NULL, 0, err);
     ir_free(ir);
     return status;
@@ -170,11 +163,8 @@ static void check_dither(lathe_dtype dtype, double value, double spacing)
         "  results = { y = tensor('float', { dither = 'seed' }) }, forward = function(v, at, x) return x.a "
         "end }";
     static uint16_t y[3][N];
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     float a = (float)value;
     double sum = 0.0;
     const int64_t n = N;

@@ -2,6 +2,7 @@
  * overlap.c: which tensors of a call may lie in one piece of memory.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <stdbool.h>
@@ -23,12 +24,9 @@ struct lie { /* where a tensor of 4 x 8 floats lies */
 static lathe_status bind(struct lie x, struct lie u, struct lie y, struct lie z, lathe_error *err)
 {
     static const int64_t shape[] = {4, 8};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    struct ir *ir = spec_load("t.lua", TEXT, sizeof TEXT - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(TEXT, LATHE_FORWARD, &sig);
     const lathe_arg args[] = {{"x", memory + 4 * x.offset, LATHE_F32, 2, shape, x.strides},
                               {"u", memory + 4 * u.offset, LATHE_F32, 2, shape, u.strides},
                               {"y", memory + 4 * y.offset, LATHE_F32, 2, shape, y.strides},
@@ -84,12 +82,9 @@ TEST(compact_tensors)
 static lathe_status bind_two(const char *text, int64_t n, lathe_error *err)
 {
     const int64_t length[] = {n};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    struct ir *ir = spec_load("two.lua", text, strlen(text), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     const lathe_arg args[] = {{"a", memory, LATHE_F32, 1, length, NULL}, /* y goes there */
                               {"c", memory, LATHE_F32, 1, length, NULL},
                               {"z", memory + 2048, LATHE_F32, 1, length, NULL}};
@@ -148,13 +143,10 @@ TEST(turned_operands_may_not_share_with_a_result)
                                "  results = { y = tensor('f32', 't', 'i', { alias = 'x' }) },\n"
                                "  forward = function(v) return { y = v.x + v.u } end }";
     static const int64_t shape[] = {8, 8};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_error err = {0};
-    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     lathe_arg args[] = {{"x", memory, LATHE_F32, 2, shape, NULL}, {"u", memory, LATHE_F32, 2, shape, NULL}};
     CHECK_EQ(problem_from_args(&sig, args, 2, true, &problem, &err), LATHE_ARG);
     CHECK_HAS(err.text, "expected memory of its own");
@@ -186,11 +178,8 @@ TEST(rows_may_be_written_in_place)
         {{0, 32, 64, 96, 128, 0}, "'top': expected memory of its own, given some of that of 'x'"},
     };
     static const int64_t shape[] = {4, 8};
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_FORWARD, &sig);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static const char *const name[] = {"x", "u", "w", "y", "z", "top"};
         lathe_arg args[6];
@@ -294,9 +283,7 @@ TEST(results_of_attention_have_memory_of_their_own)
          "'dq': expected memory of its own, given some of that of 'q'"},
     };
     static const char text[] = "return attention {}";
-    struct diag diag = {0};
-    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
+    struct ir *ir = load_spec(text);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct signature sig;
         lathe_error err = {0};
@@ -380,14 +367,11 @@ static lathe_status bind_linear(lathe_pass pass, const char *const *extra, const
     static float memory_of[MOST][B * H * D * D];
     const char *const forward[] = {"q", "k", "v", "o", NULL};
     const char *const backward[] = {"q", "k", "v", "do", "dq", NULL};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_arg args[MOST];
     int n = 0;
-    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(text, pass, &sig);
     for (const char *const *name = pass == LATHE_BACKWARD ? backward : forward; *name; name++, n++)
         args[n] = (lathe_arg){*name, memory_of[n], LATHE_F32, 4, rows, NULL};
     for (int i = 0; extra[i]; i++, n++) /* pairs: the second where the first is, so many floats further on */

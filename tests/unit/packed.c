@@ -3,6 +3,7 @@
  * specs.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "lathe_packed.h"
 
@@ -107,17 +108,9 @@ TEST(what_is_wrong_is_named)
 
 static void run(const char *spec, const lathe_arg *args, int n)
 {
-    char path[64];
-    struct diag diag = {0};
     struct signature sig;
     lathe_error err = {0};
-    snprintf(path, sizeof path, "specs/%s.lua", spec);
-    const struct embedded *file = embedded_find(path);
-    if (!file)
-        abort();
-    struct ir *ir = spec_load("t.lua", file->data, file->size, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(spec, LATHE_FORWARD, &sig);
     const lathe_status status = host_forward(ir, &sig, args, n, NULL, 0, &err);
     CHECK_STR(err.text, "");
     CHECK_EQ(status, LATHE_OK);

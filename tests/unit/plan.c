@@ -3,16 +3,14 @@
  * GPU: a device is a struct of numbers.
  */
 #include "plan_pick.h"
+#include "loaded.h"
 
 static void refusals_of(const char *spec, lathe_pass pass, const char *problem_text,
                         const struct device *device, lathe_error *err)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(spec, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
     struct kernel_request request;
     CHECK_EQ(kernel_open(&request, ir, pass, &sig, &problem, device, err), LATHE_OK);
@@ -416,14 +414,11 @@ TEST(backward_has_a_template)
                {&H100, "dtype=bf16,h=1,q=80,d=128,seqs=3,cu_kv=i32,used_kv=i32", "attention_bwd_sm90"},
                {&H100, "dtype=bf16,b=2,h=1,q=80,d=128,used_kv=i32", "attention_bwd_sm80"},
                {&H100, "dtype=bf16,h=1,q=80,d=256,seqs=3", "attention_bwd_sm80"}};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     lathe_error err;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_BACKWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_BACKWARD, &sig);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
         CHECK_EQ(plan_of(ir, LATHE_BACKWARD, &problem, row[i].device, &plan, &err), LATHE_OK);
@@ -498,7 +493,6 @@ TEST(sums_into_tables_stay_in_shared_memory)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char text[512];
         char without[128];
-        struct diag diag = {0};
         struct signature sig;
         struct problem problem[2];
         struct source source;
@@ -509,9 +503,7 @@ TEST(sums_into_tables_stay_in_shared_memory)
                  "tensor('i32', 'kv') }, "
                  "score_mod = function(s, at, x) return s + x.table(%s) end }",
                  row[i].dims, row[i].indices);
-        struct ir *ir = spec_load("table.lua", text, strlen(text), &diag);
-        CHECK(ir != NULL);
-        signature_make(ir, LATHE_BACKWARD, &sig);
+        struct ir *ir = load_signed(text, LATHE_BACKWARD, &sig);
         snprintf(without, sizeof without, "%s,dtable=none", row[i].problem);
         for (int k = 0; k < 2; k++) {
             CHECK_EQ(problem_parse(&sig, k ? without : row[i].problem, &problem[k], &err), LATHE_OK);
@@ -619,15 +611,12 @@ TEST(lists_with_tensors_of_32_bits_have_shorter_tiles)
 /* Those of the device's own template first, then the portable one's. */
 TEST(candidates_are_of_every_template_that_serves)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     lathe_error err;
     int of_sm90 = 0;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=64", &problem, &err), LATHE_OK);
     for (int i = 0; candidate_of(ir, LATHE_FORWARD, &problem, &H100, i, &plan); i++)
         of_sm90 += strcmp(plan.row->name, "attention_fwd_sm90") == 0;
@@ -646,15 +635,12 @@ TEST(what_cannot_be_lowered_is_refused_by_every_template)
         "    for i = 0, 80 do sum = sum + x.a(at.h, i) end\n"
         "    return -exp(sum)\n"
         "  end }\n";
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     struct kernel_request request;
     lathe_error err;
-    struct ir *ir = spec_load("many", text, strlen(text), &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_BACKWARD, &sig);
+    struct ir *ir = load_signed(text, LATHE_BACKWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,t=64,d=64", &problem, &err), LATHE_OK);
     CHECK_EQ(kernel_open(&request, ir, LATHE_BACKWARD, &sig, &problem, &H100, &err), LATHE_OK);
     CHECK_EQ(plan_pick(&request, &plan, &err), LATHE_UNSUPPORTED);

@@ -2,16 +2,14 @@
  * plan_lengths.c: what of lengths decides which kernel serves, and how many parts keys are cut into.
  */
 #include "plan_pick.h"
+#include "loaded.h"
 
 static int lengths_asked(lathe_pass pass, const char *problem_text, const struct device *device)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_error err;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed("causal", pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
     ir_free(ir);
     return plan_lengths(pass, &problem, device);
@@ -100,13 +98,10 @@ TEST(odd_pages_are_foretold)
 
 static int64_t parts_of(const char *sizes, int rows, int blocks, bool even, int64_t *row_tiles)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_error err;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, sizes, &problem, &err), LATHE_OK);
     ir_free(ir);
     *row_tiles = lathe__row_tiles(&problem, rows);

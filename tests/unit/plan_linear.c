@@ -2,6 +2,7 @@
  * plan_linear.c: which kernel of linear attention serves what, with numbers that fit the device.
  */
 #include "plan_pick.h"
+#include "loaded.h"
 
 #include <stddef.h>
 
@@ -179,13 +180,10 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
-        struct diag diag = {0};
         struct signature sig;
         struct problem problem;
         lathe_error err = {.status = LATHE_OK};
-        struct ir *ir = spec_load("gated_delta", NULL, 0, &diag);
-        CHECK(ir != NULL);
-        signature_make(ir, LATHE_FORWARD, &sig);
+        struct ir *ir = load_signed("gated_delta", LATHE_FORWARD, &sig);
         CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
         ir_free(ir);
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);

@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "kernel.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 166912, .arch = "sm_80"};
@@ -20,13 +21,9 @@ static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 2324
 static inline lathe_status pick_pass(const char *spec, lathe_pass pass, const char *problem_text,
                                      const struct device *device, struct plan *plan, lathe_error *err)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    const bool text = strchr(spec, ' ') != NULL;
-    struct ir *ir = text ? spec_load("text", spec, strlen(spec), &diag) : spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
+    struct ir *ir = load_signed(spec, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
     lathe_status status = plan_of(ir, pass, &problem, device, plan, err);
     ir_free(ir);

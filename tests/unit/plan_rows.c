@@ -2,6 +2,7 @@
  * plan_rows.c: shapes of row-wise kernels, and that they fit the device: registers, shared memory, clusters.
  */
 #include "plan_pick.h"
+#include "loaded.h"
 
 TEST(rows_of_any_length_have_a_shape)
 {
@@ -91,16 +92,13 @@ TEST(clusters_take_strips_from_a_counter)
 /* What `lathe tune` measures: the rows of the tables that fit, the picked one first, each by its name. */
 TEST(candidates_are_the_rows_that_fit)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan best;
     struct plan plan;
     struct plan again;
     lathe_error err;
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=128", &problem, &err), LATHE_OK);
     CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &A100, &best, &err), LATHE_OK);
     int n = 0;

@@ -1,10 +1,11 @@
 /*
  * problem.c: arguments and one-line problems become sizes and dtypes; every mistake is one sentence.
- * Signatures are written by hand: no spec is loaded.
+ * Most signatures are written by hand (problem_call.h).
  */
 #include "problem_call.h"
 #include "check.h"
 #include "sizes.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "runtime/rt.h"
 
@@ -288,10 +289,7 @@ TEST(unaligned_rows_are_found)
     struct signature sig;
     struct problem p;
     lathe_error err;
-    struct diag diag = {0};
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     const int64_t shape[] = {1, 2, 3, 64};
     int64_t q_strides[] = {1000, 192, 64, 1}; /* a dim of size 1 may have any stride */
     lathe_arg args[] = {{"q", memory, LATHE_BF16, 4, shape, q_strides},
@@ -324,10 +322,7 @@ TEST(batches_that_do_not_lie_whole_tokens_apart_are_found)
     struct signature sig;
     struct problem p;
     lathe_error err;
-    struct diag diag = {0};
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     const int64_t shape[] = {2, 2, 3, 64};
     const int64_t seqs[] = {2};
     int64_t q_strides[] = {3 * 128 + 8, 64, 128, 1};
@@ -351,13 +346,10 @@ TEST(an_input_by_row_takes_the_leading_dims_where_it_is_read_by_row_alone)
     static const char TEXT[] =
         "return rowwise { inputs = { g = tensor('f32', 'rows'), w = tensor('f32', 'rows') },\n"
         "forward = function(v, at, x) return v * x.g(at.row // 2) + x.w(at.row) end }";
-    struct diag diag = {0};
     struct signature sig;
     struct problem p;
     lathe_error err;
-    struct ir *ir = spec_load("rows.lua", TEXT, sizeof TEXT - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(TEXT, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=f32,rows=3,n=4", &p, &err), LATHE_OK);
     CHECK_EQ(problem_parse(&sig, "dtype=f32,rows0=2,rows=3,n=4", &p, &err), LATHE_ARG);
     CHECK_HAS(err.text, "'g', whose dim 'rows' counts all rows");
@@ -366,13 +358,10 @@ TEST(an_input_by_row_takes_the_leading_dims_where_it_is_read_by_row_alone)
 
 TEST(parameters_of_rows_are_of_one_group_where_nothing_is_said)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem p;
     lathe_error err;
-    struct ir *ir = spec_load("group_norm", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("group_norm", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "channels_of=3", &p, &err), LATHE_OK);
     CHECK_EQ(p.dim[SYM_FREE] * p.dim[SYM_FREE + 1], 3);
     CHECK_EQ(p.dim[SYM_FREE] + p.dim[SYM_FREE + 1], 4);
@@ -381,13 +370,10 @@ TEST(parameters_of_rows_are_of_one_group_where_nothing_is_said)
 
 TEST(a_backward_pass_is_built_for_what_is_there)
 {
-    struct diag diag = {0};
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
     struct signature sig;
     struct problem p;
     lathe_error err;
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_BACKWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_BACKWARD, &sig);
     const int dq = lathe__arg_find(&sig, "dq", 0);
     const int dlse = lathe__arg_find(&sig, "dlse", 0);
     CHECK(sig.backward && sig.arg[dq].presence_built && sig.arg[dlse].presence_built);
@@ -405,15 +391,6 @@ TEST(a_backward_pass_is_built_for_what_is_there)
     ir_free(ir);
 }
 
-static struct ir *causal_signature(lathe_pass pass, struct signature *sig)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("causal", NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, sig);
-    return ir;
-}
-
 /* One line serves both passes: what the other one knows is looked at, and changes nothing. */
 TEST(a_pass_takes_the_names_of_the_other)
 {
@@ -421,7 +398,7 @@ TEST(a_pass_takes_the_names_of_the_other)
     struct problem p;
     struct problem plain;
     lathe_error err;
-    struct ir *ir = causal_signature(LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     const char *const text = "d=64,unaligned=q+do+dq,deterministic=1,dlse=f32,dq=none,o=none,lse=none";
     CHECK_EQ(problem_parse_of(ir, &sig, text, &p, &err), LATHE_OK);
     CHECK_EQ(problem_parse_of(ir, &sig, "d=64,unaligned=q", &plain, &err), LATHE_OK);
@@ -451,7 +428,7 @@ TEST(what_neither_pass_knows_is_refused)
     struct signature sig;
     struct problem p;
     lathe_error err;
-    struct ir *ir = causal_signature(LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_EQ(problem_parse_of(ir, &sig, cases[i].text, &p, &err), LATHE_ARG);
         CHECK_HAS(err.text, cases[i].part);
@@ -506,11 +483,8 @@ TEST(sizes_that_are_tied_to_others)
         {"h=5,h_k=2", NULL, "expected h to be a multiple of h_k, given h=5 and h_k=2"},
         {"d=0", NULL, "problem: expected d >= 1, given d=0"},
     };
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load("text", TEXT, sizeof TEXT - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(TEXT, LATHE_FORWARD, &sig);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         struct problem p;
         struct text_buf text = {0};
@@ -537,13 +511,10 @@ TEST(a_state_may_lie_where_the_one_before_does)
         "return linear_attention { decay = function(at) return exp2(-5.0 - at.h) end }";
     static const int64_t rows[4] = {2, 2, 5, 16};
     static const int64_t states[4] = {2, 2, 16, 16};
-    struct diag diag = {0};
     struct signature sig;
     struct problem p;
     lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load("text", TEXT, sizeof TEXT - 1, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(TEXT, LATHE_FORWARD, &sig);
     lathe_arg args[] = {{"q", storage, LATHE_BF16, 4, rows, NULL},
                         {"k", storage, LATHE_BF16, 4, rows, NULL},
                         {"v", storage, LATHE_BF16, 4, rows, NULL},

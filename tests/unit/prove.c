@@ -3,6 +3,7 @@
  * it, with the line of the mistake. Specs are texts of this file; lines are counted from 1.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -17,18 +18,9 @@ struct verdicts {
     struct proof proof[PROOF_MAX];
 };
 
-static struct ir *load(const char *text)
-{
-    struct diag diag = {0};
-    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    CHECK(ir != NULL);
-    return ir;
-}
-
 static void run(struct verdicts *v, const char *text)
 {
-    v->ir = load(text);
+    v->ir = load_spec(text);
     v->n = prove(v->ir, SEED, v->proof);
 }
 
@@ -137,7 +129,7 @@ TEST(half_inputs_are_widened)
 
 TEST(the_spec_stays_as_it_was)
 {
-    struct ir *ir = load("return attention { mask_mod = causal }");
+    struct ir *ir = load_spec("return attention { mask_mod = causal }");
     struct proof first[PROOF_MAX];
     struct proof second[PROOF_MAX];
     int n_nodes = ir->n_nodes;
@@ -440,9 +432,9 @@ TEST(own_backward_is_compared)
 
 TEST(bounds_that_lie_are_caught)
 {
-    struct ir *ir = load("local function near(at)\n"
-                         "  return ge(at.q, at.kv) end\n"
-                         "return attention { mask_mod = near }\n");
+    struct ir *ir = load_spec("local function near(at)\n"
+                              "  return ge(at.q, at.kv) end\n"
+                              "return attention { mask_mod = near }\n");
     struct proof proof[PROOF_MAX];
     for (int lie = 0; lie < 2; lie++) { /* "no pair is live", "every pair is live" */
         ir->bounds.root[0] = ir_const(ir, lie, TYPE_BOOL);

@@ -3,6 +3,7 @@
  * against Philox written out here, and its statistics: what chance allows at four deviations.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -196,23 +197,11 @@ static void by_hand(struct attention *t, double p, int32_t seed)
                 row_by_hand(t, p, seed, b, h, i);
 }
 
-static struct ir *load_shipped(const char *name)
-{
-    char path[64];
-    struct diag diag = {0};
-    snprintf(path, sizeof path, "specs/%s.lua", name);
-    const struct embedded *file = embedded_find(path);
-    CHECK(file != NULL);
-    struct ir *ir = spec_load(path, file->data, file->size, &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    return ir;
-}
-
 /* Both passes of a shipped spec; p and seed are given where it takes them. */
 static void by_spec(struct attention *t, const char *name, float p, int32_t seed)
 {
     reset(t);
-    struct ir *ir = load_shipped(name);
+    struct ir *ir = load_spec(name);
     struct signature sig;
     lathe_error err = {.status = LATHE_OK};
     const lathe_arg args[] = {

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include "kernel.h"
+#include "loaded.h"
 #include "gen/gen.h"
 #include "gen/attention/lower.h"
 
@@ -439,16 +440,13 @@ static void expect_text(const char *name, const char *problem_text, const char *
                         const char *part)
 {
     struct device device = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     struct plan plan;
     struct source s;
     lathe_error err;
     snprintf(device.template_name, sizeof device.template_name, "%s", template_name);
-    struct ir *ir = spec_load(name, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(name, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
     CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &device, &plan, &err), LATHE_OK);
     CHECK_EQ(emit_by(ir, LATHE_FORWARD, &problem, &device, &plan, &s, &err), LATHE_OK);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 enum { ARGS_MAX = 24, MAX_SIZE = 8192 };
@@ -33,10 +34,8 @@ enum role { GIVEN, RESULT, SAVED, GRADIENT, SEED };
 
 static inline void open_call(struct call *c, const char *spec)
 {
-    struct diag diag = {0};
     memset(c, 0, sizeof *c);
-    c->ir = spec_load(spec, NULL, 0, &diag);
-    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    c->ir = load_spec(spec);
 }
 
 static inline void close_call(struct call *c)

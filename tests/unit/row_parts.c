@@ -3,6 +3,7 @@
  * templates serve them, what becomes of the online function, and what every refusal says. Without a GPU.
  */
 #include "plan_pick.h"
+#include "loaded.h"
 
 #define PARTS ",part_o=f32,part_rows=f32"
 static const char MOD[] =
@@ -80,13 +81,10 @@ TEST(what_no_kernel_serves_says_what_would)
 
 TEST(what_has_no_combine_has_no_parts)
 {
-    struct diag diag = {0};
     struct signature sig;
     struct problem problem;
     lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load("text", BARE, strlen(BARE), &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    struct ir *ir = load_signed(BARE, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,q=64,d=64" PARTS, &problem, &err), LATHE_ARG);
     CHECK_HAS(err.text, "this spec makes no parts of rows: its online_func has no combine");
     ir_free(ir);

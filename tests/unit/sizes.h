@@ -6,6 +6,7 @@
 #define LATHE_TEST_SIZES_H
 
 #include "check.h"
+#include "loaded.h"
 #include "gen/arguments/sign.h"
 #include "gen/gen.h"
 #include "runtime/recipe/bind.h"
@@ -20,10 +21,8 @@ static inline uint8_t number_in(const struct signature *to, const struct signatu
 static inline void take_sizes(struct signature *s, const char *spec)
 {
     static const struct sig_size free_size = {.named = true};
-    struct diag diag = {0};
     struct signature of;
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
+    struct ir *ir = load_spec(spec);
     CHECK_EQ(ir->n_free, 0);
     signature_make(ir, LATHE_FORWARD, &of);
     ir_free(ir);

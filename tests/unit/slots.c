@@ -4,6 +4,7 @@
  * sentence.
  */
 #include "check.h"
+#include "loaded.h"
 #include "gen/gen.h"
 
 #include <math.h>
@@ -20,10 +21,7 @@ static int32_t slot[B * T] = {4, 0, -1, 8, 2, -7};
 
 static struct ir *load(const char *name, struct signature *sig)
 {
-    struct diag diag = {0};
-    struct ir *ir = spec_load(name, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, sig);
+    struct ir *ir = load_signed(name, LATHE_FORWARD, sig);
     for (int i = 0; i < B * T * H * D; i++)
         q[i] = sin(0.3 * i);
     for (int i = 0; i < B * T * H_KV * D; i++) {
