@@ -191,9 +191,10 @@ static inline uint64_t arg_bit(int i)
 {
     return UINT64_C(1) << i;
 }
+/* False of a negative i: an argument that the signature has not. */
 static inline bool arg_in(uint64_t set, int i)
 {
-    return (set >> i & 1) != 0;
+    return i >= 0 && (set >> i & 1) != 0;
 }
 
 /* Any float, whatever the problem's dtype: compiled in, and named in its line where it is another one. */

@@ -153,3 +153,12 @@ TEST(rowwise_passes)
     CHECK(find(&s, "drstd")->optional);
     check_dims(find(&s, "dweight"), 1, (int[]){SYM_N});
 }
+
+/* A spec of keys that are inputs alone has no argument k, and its number is -1. */
+TEST(a_set_has_no_argument_that_there_is_not)
+{
+    CHECK(arg_in(UINT64_MAX, 0));
+    CHECK(arg_in(UINT64_MAX, 63));
+    CHECK(!arg_in(UINT64_MAX, -1));
+    CHECK(!arg_in(arg_bit(3), 4));
+}
