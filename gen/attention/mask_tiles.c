@@ -487,7 +487,7 @@ static struct range node_range(struct bounder *b, int node)
 static struct ir_fn finish(struct bounder *b, const int *root, int n_roots)
 {
     struct ir *ir = b->ir;
-    struct ir_fn bounds = {2, {b->range[root[0]].lo, b->range[root[0]].hi}};
+    struct ir_fn bounds = {.n_roots = 2, .root = {b->range[root[0]].lo, b->range[root[0]].hi}};
     if (n_roots > 1)
         bounds.root[bounds.n_roots++] = b->range[root[1]].lo;
     if (b->fits >= 0) {

@@ -38,13 +38,14 @@ static void check_tensor_names(struct rule *r)
 }
 
 /* Of an integer result: it is stored as it is. */
-static void require_integer(struct rule *r, int root, const char *name)
+static void require_integer(struct rule *r, const struct ir_fn *fn, int root, const char *name)
 {
     char text[96];
-    snprintf(text, sizeof text, "returns %s for the i32 result '%.32s'; write i32(...)",
-             ir_type_name(r->ir->node[root].type), name);
-    if (r->ir->node[root].type != TYPE_I32)
-        rule_broken(r, root, text, "forward");
+    const enum ir_type type = r->ir->node[fn->root[root]].type;
+    snprintf(text, sizeof text, "returns %s for the i32 result '%.32s'; write i32(...)", ir_type_name(type),
+             name);
+    if (type != TYPE_I32)
+        rule_broken(r, fn, root, text, "forward");
 }
 
 static void check_map(struct rule *r, int m)
@@ -56,15 +57,15 @@ static void check_map(struct rule *r, int m)
         const int values = t->map != m || t->use == USE_READ ? 0 : t->form == STAGE_ELEMENT ? 1 : 2;
         for (int k = 0; k < values; k++, root++) {
             if (t->dtype == LATHE_I32)
-                require_integer(r, map->fn.root[root], t->name);
+                require_integer(r, &map->fn, root, t->name);
             else
-                rule_number(r, &map->fn.root[root], UINT8_MAX, "forward", "");
+                rule_number(r, &map->fn, root, UINT8_MAX, "forward", "");
         }
     }
     for (int i = 0; i < map->fn.n_roots; i++)
         for (unsigned axis = 1; axis <= SPAN_SPLIT; axis <<= 1)
             rule_no_reductions(
-                r, map->fn.root[i], (uint8_t)axis, "forward",
+                r, &map->fn, i, (uint8_t)axis, "forward",
                 "looks at one point at a time; a result that lacks dims of 'over' is summed over "
                 "them, and rowwise { ... } reduces along a row");
     r->ok &= map->fn.n_roots > 0; /* its own mistake was reported */

@@ -10,32 +10,35 @@
 #include <stdio.h>
 #include <string.h>
 
-void rule_broken(struct rule *r, int node, const char *text, const char *who)
+void rule_broken(struct rule *r, const struct ir_fn *fn, int i, const char *text, const char *who)
 {
-    const struct ir_node *n = &r->ir->node[node];
-    diag_add(r->diag, r->ir->file[n->line ? n->file : 1], n->line, "%s: %s", who, text);
+    const struct ir_node *n = &r->ir->node[fn->root[i]];
+    const struct ir_at at = n->line ? (struct ir_at){n->file, n->line} : fn->at;
+    diag_add(r->diag, r->ir->file[at.line ? at.file : 1], at.line, "%s: %s", who, text);
     r->ok = false;
 }
 
-void rule_number(struct rule *r, int *root, uint8_t allowed, const char *who, const char *span_text)
+void rule_number(struct rule *r, struct ir_fn *fn, int i, uint8_t allowed, const char *who,
+                 const char *span_text)
 {
-    const struct ir_node *n = &r->ir->node[*root];
+    const struct ir_node *n = &r->ir->node[fn->root[i]];
     if (n->type == TYPE_BOOL) {
-        rule_broken(r, *root, "must return a number, returns a bool; use where(c, 1.0, 0.0)", who);
+        rule_broken(r, fn, i, "must return a number, returns a bool; use where(c, 1.0, 0.0)", who);
         return;
     }
     if (n->span & ~allowed)
-        rule_broken(r, *root, span_text, who);
+        rule_broken(r, fn, i, span_text, who);
     if (n->type == TYPE_I32)
-        *root = ir1(r->ir, OP_F32, *root);
+        fn->root[i] = ir1(r->ir, OP_F32, fn->root[i]);
 }
 
-void rule_no_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text)
+void rule_no_reductions(struct rule *r, const struct ir_fn *fn, int i, uint8_t axis, const char *who,
+                        const char *text)
 {
     for (int op = 0; op < OP_COUNT; op++)
         if (ir_op_is_reduction(op) && (ir_op_axis(op) & axis) &&
-            ir_depends_on(r->ir, root, (enum ir_op)op, -1))
-            rule_broken(r, root, text, who);
+            ir_depends_on(r->ir, fn->root[i], (enum ir_op)op, -1))
+            rule_broken(r, fn, i, text, who);
 }
 
 /* Where a row value is made; 0: by the prelude. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct ir;
+struct ir_fn;
 struct diag;
 
 /* Rules of the model that hold for a whole spec. False with diagnostics. */
@@ -18,12 +19,15 @@ struct rule { /* one spec that is looked at */
     struct diag *diag;
     bool ok;
 };
-/* A mistake at the place of a node: "who: text". */
-void rule_broken(struct rule *r, int node, const char *text, const char *who);
-/* A root becomes f32 (a bool is a mistake) and may vary only with `allowed`; else: span_text. */
-void rule_number(struct rule *r, int *root, uint8_t allowed, const char *who, const char *span_text);
-/* No reduction along `axis` below the root, except where the model has one. */
-void rule_no_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text);
+/* Of root i of a function. A mistake at the place of it, of a constant at that of the function: "who: text".
+ */
+void rule_broken(struct rule *r, const struct ir_fn *fn, int i, const char *text, const char *who);
+/* It becomes f32 (a bool is a mistake) and may vary only with `allowed`; else: span_text. */
+void rule_number(struct rule *r, struct ir_fn *fn, int i, uint8_t allowed, const char *who,
+                 const char *span_text);
+/* No reduction along `axis` below it, except where the model has one. */
+void rule_no_reductions(struct rule *r, const struct ir_fn *fn, int i, uint8_t axis, const char *who,
+                        const char *text);
 /* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
    with q, k, v, o, x, y. */
 void rule_names(struct rule *r);

@@ -50,6 +50,7 @@ enum input_rows {
 struct ir_fn {
     int n_roots;
     int root[MAX_ROOTS];
+    struct ir_at at; /* of the function's first line: constants have no place of their own */
 };
 
 /* One stage of a vector mod. ELEMENT: x -> y (root 0). Pairs: lo, hi -> lo, hi (roots 0, 1). */

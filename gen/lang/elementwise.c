@@ -490,12 +490,13 @@ static int call_map(lua_State *lua)
     push_operands(lua, map);
     push_at(lua);
     push_inputs(lua);
-    check_parameters(lua, 1, 3, "forward");
+    check_parameters(lua, 1, 3, false, "forward");
     lua_call(lua, 3, LUA_MULTRET);
     if (lua_gettop(lua) != 1)
         return luaL_error(lua, "forward: must return one value or one table of results, returns %d",
                           lua_gettop(lua));
     map->fn.n_roots = 0;
+    map->fn.at = tracer_of(lua)->function;
     take_results(lua, map);
     return 0;
 }

@@ -20,17 +20,14 @@ static bool read_flag_or(struct tracer *t, int slots, const char *field, bool ab
 }
 
 /* A number that the slot may not have, at the function that gives it: a constant has no line. */
-static void check_constant(struct tracer *t, int slots, const char *field, const struct ir_fn *fn,
-                           double least, double most, const char *rule)
+static void check_constant(struct tracer *t, const char *field, const struct ir_fn *fn, double least,
+                           double most, const char *rule)
 {
     const struct ir_node *n = fn->n_roots > 0 ? &t->ir->node[fn->root[0]] : NULL;
-    if (!n || n->op != OP_CONST || (n->value >= least && n->value <= most))
+    if (!n || n->op != OP_CONST || n->type == TYPE_BOOL || (n->value >= least && n->value <= most))
         return;
-    lua_getfield(t->lua, slots, field);
-    const struct ir_at at = trace_defined_at(t->lua);
-    lua_pop(t->lua, 1);
-    diag_add(t->diag, t->file[at.line ? at.file : FILE_SPEC].name, at.line, "%s: %s, given %g", field, rule,
-             n->value);
+    diag_add(t->diag, t->file[fn->at.line ? fn->at.file : FILE_SPEC].name, fn->at.line, "%s: %s, given %g",
+             field, rule, n->value);
 }
 
 void trace_linear(struct tracer *t, int slots)
@@ -43,10 +40,10 @@ void trace_linear(struct tracer *t, int slots)
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_LINEAR_VALUE);
     trace_scale(t, slots, SLOT_LINEAR_SCALE);
     trace_function(t, slots, "decay", SLOT_DECAY, (struct slot_call){.fn = &linear->decay, .n_values = 1});
-    check_constant(t, slots, "decay", &linear->decay, -(double)INFINITY, 0,
+    check_constant(t, "decay", &linear->decay, -(double)INFINITY, 0,
                    "expected the logarithm of a factor of at most 1, a number of at most 0");
     trace_function(t, slots, "delta", SLOT_DELTA, (struct slot_call){.fn = &linear->delta, .n_values = 1});
-    check_constant(t, slots, "delta", &linear->delta, 0, 2,
+    check_constant(t, "delta", &linear->delta, 0, 2,
                    "expected a number from 0 to 2, beyond which the state may grow without end");
     trace_function(t, slots, "bonus", SLOT_BONUS, (struct slot_call){.fn = &linear->bonus, .n_values = 1});
     trace_mod(t, slots, "output_mod", MOD_OUTPUT, SLOT_LINEAR_OUTPUT);

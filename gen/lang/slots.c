@@ -148,7 +148,7 @@ static int call_slot(lua_State *lua)
     for (int i = 0; i < c->n_last; i++)
         push_value(lua, ir_param(tracer_of(lua)->ir, c->last[i], (struct ir_at){0, 0}));
     int n_args = lua_gettop(lua) - 1;
-    check_parameters(lua, 1, n_args, c->who);
+    check_parameters(lua, 1, n_args, c->n_leaves == 2 && c->leaf[0] == LEAF_LO, c->who);
     lua_call(lua, n_args, LUA_MULTRET);
     int given = lua_gettop(lua);
     bool table_may_lack = c->n_out && c->out_is_new && !c->table_is_second && c->n_values == 1 &&
@@ -159,6 +159,7 @@ static int call_slot(lua_State *lua)
         ir->no_y = true;
         c->fn->root[0] = ir_const(ir, 0.0, TYPE_F32);
         c->fn->n_roots = 1;
+        c->fn->at = tracer_of(lua)->function;
         take_table(lua, c, 1);
         return *c->n_out > 0 ? 0 : luaL_error(lua, "%s: must return a value or a table with results", c->who);
     }
@@ -167,6 +168,7 @@ static int call_slot(lua_State *lua)
         return luaL_error(lua, "%s: must return %d value%s, returns %d", c->who, want, want == 1 ? "" : "s",
                           given);
     c->fn->n_roots = 0;
+    c->fn->at = tracer_of(lua)->function;
     for (int i = 0; i < c->n_values; i++)
         c->fn->root[c->fn->n_roots++] = lift(lua, 1 + i + (c->table_is_second && i > 0), c->who);
     if (c->n_out && !table_may_lack)

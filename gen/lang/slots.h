@@ -38,7 +38,7 @@ void push_value(lua_State *lua, int node);
 void push_at(lua_State *lua);
 void push_inputs(lua_State *lua);
 /* The function at this index has no more parameters than the traced slot's is given; raises an error. */
-void check_parameters(lua_State *lua, int function, int given, const char *who);
+void check_parameters(lua_State *lua, int function, int given, bool pairs, const char *who);
 /* The node of a Lua value; raises an error that starts with `who`. */
 int lift(lua_State *lua, int index, const char *who);
 

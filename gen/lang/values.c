@@ -65,12 +65,39 @@ static void take_bits(lua_State *lua, int index)
     lua_replace(lua, index);
 }
 
+/* What a slot's function is given, and where the rest is. */
+static const char *const PARAMETERS[SLOT_COUNT][2] = {
+    [SLOT_SCALE] = {"at, x", "at.h, at.d"},
+    [SLOT_MASK] = {"at, x", "at.b, at.h, at.q, at.kv"},
+    [SLOT_SCORE] = {"s, at, x", "at.b, at.h, at.q, at.kv"},
+    [SLOT_ONLINE] = {"s, r, at, x", "at.q, at.kv"},
+    [SLOT_EPILOGUE] = {"r, at, x", "at.h, at.q"},
+    [SLOT_FORWARD] = {"s, final, at, x", "at.q, at.kv"},
+    [SLOT_COMBINE] = {"part", ""},
+    [SLOT_BACKWARD] = {"dw, w, s, delta, final, at, x", "at.q, at.kv"},
+    [SLOT_QUERY] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_KEY] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_VALUE] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_OUTPUT] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_LINEAR_SCALE] = {"at, x", "at.h, at.d"},
+    [SLOT_LINEAR_QUERY] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_LINEAR_KEY] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_LINEAR_VALUE] = {"v, at, x", "at.i, at.pos"},
+    [SLOT_LINEAR_OUTPUT] = {"o, at, x, v", "at.i, at.pos"},
+    [SLOT_DECAY] = {"at, x", "at.b, at.h, at.t, at.i, at.j"},
+    [SLOT_DELTA] = {"at, x", "at.b, at.h, at.t"},
+    [SLOT_BONUS] = {"at, x", "at.h, at.i"},
+    [SLOT_ROW] = {"v, at, x", "at.i, at.row, at.n"},
+    [SLOT_MAP] = {"v, at, x", "at.NAME of a dim of over"},
+};
+
 static const char *lua_kind(lua_State *lua, int index)
 {
+    const char *fields = PARAMETERS[tracer_of(lua)->slot][1];
     if (luaL_testudata(lua, index, TENSOR_META))
         return "a tensor input that was not indexed (write x.name(i, ...))";
     if (luaL_testudata(lua, index, AT_META))
-        return "at (write at.q, at.kv, ...)";
+        return fields && *fields ? lua_pushfstring(lua, "at (write %s, ...)", fields) : "at";
     if (luaL_testudata(lua, index, INPUTS_META))
         return "the inputs (write x.name)";
     if (has_tag(lua, index, TAG_TOTAL))
@@ -283,33 +310,7 @@ static void list_fields(enum trace_slot slot, char *out, size_t size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", AT_NAMES[f]);
 }
 
-/* What a slot's function is given, and where the rest is. */
-static const char *const PARAMETERS[SLOT_COUNT][2] = {
-    [SLOT_SCALE] = {"at, x", "at.h, at.d"},
-    [SLOT_MASK] = {"at, x", "at.b, at.h, at.q, at.kv"},
-    [SLOT_SCORE] = {"s, at, x", "at.b, at.h, at.q, at.kv"},
-    [SLOT_ONLINE] = {"s, r, at, x", "at.q, at.kv"},
-    [SLOT_EPILOGUE] = {"r, at, x", "at.h, at.q"},
-    [SLOT_FORWARD] = {"s, final, at, x", "at.q, at.kv"},
-    [SLOT_COMBINE] = {"part", ""},
-    [SLOT_BACKWARD] = {"dw, w, s, delta, final, at, x", "at.q, at.kv"},
-    [SLOT_QUERY] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_KEY] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_VALUE] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_OUTPUT] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_LINEAR_SCALE] = {"at, x", "at.h, at.d"},
-    [SLOT_LINEAR_QUERY] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_LINEAR_KEY] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_LINEAR_VALUE] = {"v, at, x", "at.i, at.pos"},
-    [SLOT_LINEAR_OUTPUT] = {"v, at, x, value", "at.i, at.pos"},
-    [SLOT_DECAY] = {"at, x", "at.b, at.h, at.t, at.i, at.j"},
-    [SLOT_DELTA] = {"at, x", "at.b, at.h, at.t"},
-    [SLOT_BONUS] = {"at, x", "at.h, at.i"},
-    [SLOT_ROW] = {"v, at, x", "at.i, at.row, at.n"},
-    [SLOT_MAP] = {"v, at, x", "at.NAME of a dim of over"},
-};
-
-void check_parameters(lua_State *lua, int function, int given, const char *who)
+void check_parameters(lua_State *lua, int function, int given, bool pairs, const char *who)
 {
     lua_Debug info;
     const char *const *known = PARAMETERS[tracer_of(lua)->slot];
@@ -317,7 +318,7 @@ void check_parameters(lua_State *lua, int function, int given, const char *who)
     lua_getinfo(lua, ">u", &info);
     if (info.nparams > given)
         luaL_error(lua, "%s: its function has %d parameters and gets %d: (%s)%s%s", who, info.nparams, given,
-                   given > 3 && known[0][0] == 'v' ? "lo, hi, at, x" : known[0],
+                   pairs ? "lo, hi, at, x" : known[0],
                    *known[1] ? "; indices and sizes are fields of at: " : "", known[1]);
 }
 

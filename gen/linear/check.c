@@ -60,8 +60,7 @@ static void check_linear_mods(struct rule *r)
         for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
             struct ir_stage *stage = &r->ir->mod[m].stage[s];
             for (int i = 0; i < stage->fn.n_roots; i++)
-                rule_number(r, &stage->fn.root[i], SPAN_Q | SPAN_DIM, name[m],
-                            "must be one value per element");
+                rule_number(r, &stage->fn, i, SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
         }
 }
 
@@ -70,12 +69,12 @@ static void check_decay(struct rule *r)
     struct ir_fn *decay = &r->ir->linear.decay;
     if (decay->n_roots == 0)
         return;
-    rule_number(r, &decay->root[0], SPAN_Q | SPAN_DIM, "decay", "must be one value per token or channel");
-    rule_no_reductions(r, decay->root[0], SPAN_DIM, "decay",
+    rule_number(r, decay, 0, SPAN_Q | SPAN_DIM, "decay", "must be one value per token or channel");
+    rule_no_reductions(r, decay, 0, SPAN_DIM, "decay",
                        "looks at one channel at a time; give what is summed over channels as an input");
     if (ir_depends_on(r->ir, decay->root[0], OP_AT, AT_I) &&
         ir_depends_on(r->ir, decay->root[0], OP_AT, AT_J))
-        rule_broken(r, decay->root[0],
+        rule_broken(r, decay, 0,
                     "varies with the key channel at.i and with the value channel at.j; it may with one of "
                     "them, which scales the rows or the columns of the state",
                     "decay");
@@ -86,22 +85,21 @@ static void check_delta_and_bonus(struct rule *r)
     struct ir_linear *linear = &r->ir->linear;
     static const char one[] = "must be one value per token and head";
     if (linear->delta.n_roots > 0) {
-        rule_number(r, &linear->delta.root[0], SPAN_Q, "delta", one);
-        rule_no_reductions(r, linear->delta.root[0], SPAN_DIM, "delta", one);
+        rule_number(r, &linear->delta, 0, SPAN_Q, "delta", one);
+        rule_no_reductions(r, &linear->delta, 0, SPAN_DIM, "delta", one);
     }
     if (linear->bonus.n_roots > 0) {
-        rule_number(r, &linear->bonus.root[0], SPAN_DIM, "bonus",
-                    "must be one value per head and key channel");
-        rule_no_reductions(r, linear->bonus.root[0], SPAN_DIM, "bonus", "looks at one channel at a time");
+        rule_number(r, &linear->bonus, 0, SPAN_DIM, "bonus", "must be one value per head and key channel");
+        rule_no_reductions(r, &linear->bonus, 0, SPAN_DIM, "bonus", "looks at one channel at a time");
     }
-    rule_number(r, &r->ir->scale.root[0], 0, "scale",
+    rule_number(r, &r->ir->scale, 0, 0, "scale",
                 "must be one value per head; it may use inputs indexed by at.b and at.h");
 }
 
 /* Slots that do not go together, at the place of the formula that is one too many. */
 static void refuse_pair(struct rule *r, const struct ir_fn *at, const char *who, const char *text)
 {
-    rule_broken(r, at->root[0], text, who);
+    rule_broken(r, at, 0, text, who);
 }
 
 static void check_together(struct rule *r)

@@ -44,11 +44,12 @@ static bool check_first(struct rule *r, int i)
     if (ir->final[i].first == 0)
         return false;
     if (ir->node[root].op != OP_PLACED)
-        rule_broken(r, root, "first takes what is placed in an order: first(placed(v, rank(s)), 8, -inf)",
+        rule_broken(r, &ir->row, 1 + i,
+                    "first takes what is placed in an order: first(placed(v, rank(s)), 8, -inf)",
                     "forward (results)");
     else if (ir->node[root].type == TYPE_I32 && !is_int32(ir->final[i].fill))
         rule_broken(
-            r, root,
+            r, &ir->row, 1 + i,
             "first fills a row of integers with an integer, such as -1: first(placed(at.i, r), 8, -1)",
             "forward (results)");
     return true;
@@ -59,12 +60,12 @@ static void check_row(struct rule *r)
     struct ir *ir = r->ir;
     if (ir->row.n_roots == 0)
         return;
-    rule_number(r, &ir->row.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per element");
+    rule_number(r, &ir->row, 0, SPAN_Q | SPAN_KV, "forward", "must be one value per element");
     for (int i = 0; i < ir->n_finals; i++) {
         if (check_first(r, i))
             continue;
-        rule_number(r, &ir->row.root[1 + i], ir->final[i].total ? SPAN_Q : SPAN_Q | SPAN_KV,
-                    "forward (results)", "total adds up one value per row; reduce with rowsum first");
+        rule_number(r, &ir->row, 1 + i, ir->final[i].total ? SPAN_Q : SPAN_Q | SPAN_KV, "forward (results)",
+                    "total adds up one value per row; reduce with rowsum first");
     }
     for (int i = 0; i < ir->n_inputs; i++)
         ir->input[i].rows = (uint8_t)rows_of(ir, i);
