@@ -1,5 +1,8 @@
 /*
- * lathe.h: the whole public interface of Lathe, a generator of GPU kernels.
+ * lathe.h: specs and kernels at run time. What a call is made of (statuses, dtypes, arguments and their
+ * shapes) is in lathe_types.h. Beside it: lathe_inspect.h (what a spec takes, as data), lathe_packed.h
+ * (packed sequences), lathe_nsa.h (native sparse attention as one call), lathe_aot.h (kernels compiled ahead
+ * of time).
  *
  * A spec (a short Lua file) says what an operator computes. The library turns it into a kernel for
  * the device at hand, keeps the compiled code in a cache on disk and launches it:
@@ -11,14 +14,16 @@
  *
  * The tensors are the problem: an argument is a name with data, dtype, shape and strides. Compiled in are
  * dtypes, head dims (rowwise: the length of a row), which optional inputs there are, and whether the rows
- * of q, k, v and o start at multiples of 16 bytes. Lengths, batch, strides and scalars are not: a new
- * sequence length never compiles anything, but for the first few queries against many keys (up to 64 rows of
- * a key head, against 512 keys and more), and for the first of 8192 keys and more where other tiles are
- * faster there. A kernel serves all lengths, whichever it was asked for with.
+ * of q, k, v and o start at multiples of 16 bytes. Lengths, batch, strides and scalars are not. A kernel
+ * serves all lengths, whichever it was asked for with, and a new length compiles another kernel only where
+ * one is faster there: for few queries against many keys (up to 64 rows of a key head, against 512 keys and
+ * more), for 8192 keys and more, and on Hopper for pages of a size that TMA does not read and for the delta
+ * rule of linear attention with many heads of sequences.
  *
  * Rules that hold for every function:
  *  - The caller owns tensors, workspace, stream and error record. The library owns what it returned
- *    until the matching destroy or release. Strings passed in are copied.
+ *    until the matching destroy or release. Strings passed in are copied. A kernel keeps its spec and its
+ *    context: the three may be given back in any order.
  *  - A function that can fail returns a status; on failure it fills *err (which may be NULL) with one
  *    sentence, and sets its out-parameter to NULL.
  *  - A context may be used by any number of threads; a spec and a kernel are immutable. An error
@@ -88,11 +93,14 @@ LATHE_API LATHE_CHECK lathe_status lathe_ctx_create(lathe_ctx **out, const lathe
 LATHE_API LATHE_CHECK lathe_status lathe_ctx_open(lathe_ctx **out, const lathe_options *options, size_t size,
                                                   lathe_error *err);
 LATHE_API void lathe_ctx_destroy(lathe_ctx *ctx);
+/* The device, and its name: "NVIDIA H100 80GB HBM3", "host (double precision)". The name lives as long as the
+   context. */
 LATHE_API int lathe_ctx_device(const lathe_ctx *ctx); /* CUDA ordinal or LATHE_DEVICE_HOST */
 LATHE_API const char *lathe_ctx_device_name(const lathe_ctx *ctx);
 
 /* Load and check a spec: from a file, or from text with a name, which messages and the comments of
-   generated text show (no control characters). A path without a slash that names a shipped spec
+   generated text show (no control characters). `size`: bytes of the text, which need not end with a 0. A path
+   without a slash that names a shipped spec
    ("causal") loads that one. Errors: SPEC (file, line and what to write instead, up to ten mistakes),
    MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_spec_load(lathe_spec **out, const char *path, lathe_error *err);

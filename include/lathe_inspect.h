@@ -64,6 +64,8 @@ typedef struct lathe_size_info {
     int32_t most;
     int32_t step;
 } lathe_size_info;
+/* Size `number` of a pass, and below parameter `number` of a spec, counted from 0. 1: *out is filled; 0:
+   there are not so many. */
 LATHE_API int lathe_spec_size(const lathe_spec *spec, lathe_pass pass, int number, lathe_size_info *out);
 
 /* The parameters of a spec: as it was loaded, and by default. */
@@ -76,11 +78,11 @@ typedef struct lathe_param_info {
 } lathe_param_info;
 LATHE_API int lathe_spec_param(const lathe_spec *spec, int number, lathe_param_info *out);
 
-/* "causal"; "attention", "rowwise", "elementwise" or "linear_attention". */
+/* Strings live as long as the spec. "causal"; "attention", "rowwise", "elementwise" or "linear_attention". */
 LATHE_API const char *lathe_spec_name(const lathe_spec *spec);
 LATHE_API const char *lathe_spec_kind(const lathe_spec *spec);
 
-/* "sm_90a", or "host". */
+/* "sm_90a", or "host"; lives as long as the context. */
 LATHE_API const char *lathe_ctx_arch(const lathe_ctx *ctx);
 
 /* One CUDA file that nvcc compiles by itself: what `lathe gen` writes. arch: "sm_80", "sm_90a", ...; data
@@ -94,6 +96,7 @@ LATHE_API LATHE_CHECK lathe_status lathe_source(char **out, const lathe_spec *sp
 LATHE_API LATHE_CHECK lathe_status lathe_explain(char **out, const lathe_spec *spec, lathe_pass pass,
                                                  const char *arch, const lathe_arg *args, int n, int json,
                                                  lathe_error *err);
+/* Frees a text of these two; NULL is allowed. */
 LATHE_API void lathe_text_free(char *text);
 
 /* One proof of `lathe check`. */

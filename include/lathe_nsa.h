@@ -77,7 +77,8 @@ LATHE_API LATHE_CHECK lathe_status lathe_nsa_create(lathe_nsa **out, lathe_ctx *
                                                     const lathe_nsa_sizes *sizes, lathe_error *err);
 LATHE_API void lathe_nsa_destroy(lathe_nsa *nsa);
 
-/* The largest part are tokens * h_kv weights of blocks, one for each block of all sequences. */
+/* Bytes of device memory that lathe_nsa_attach takes; 0 of NULL. The largest part are tokens * h_kv weights
+   of blocks, one for each block of all sequences. */
 LATHE_API size_t lathe_nsa_workspace_size(const lathe_nsa *nsa);
 
 /* `workspace` (256-byte aligned) is used from here on until another one is attached or the object is

@@ -26,11 +26,12 @@
 extern "C" {
 #endif
 
+/* From lengths of n sequences where each begins, and back. */
 LATHE_API LATHE_CHECK lathe_status lathe_packed_starts(const int32_t *lengths, int32_t n, int32_t *cu_seqlens,
                                                        lathe_error *err);
 LATHE_API LATHE_CHECK lathe_status lathe_packed_lengths(const int32_t *cu_seqlens, int32_t n,
                                                         int32_t *lengths, lathe_error *err);
-/* Either output may be NULL. */
+/* Which sequence each token is of, and its position there. Either output may be NULL. */
 LATHE_API LATHE_CHECK lathe_status lathe_packed_tokens(const int32_t *cu_seqlens, int32_t n,
                                                        int32_t *sequence_ids, int32_t *positions,
                                                        lathe_error *err);
@@ -44,10 +45,12 @@ LATHE_API LATHE_CHECK lathe_status lathe_packed_starts_of_ids(const int32_t *seq
 LATHE_API LATHE_CHECK lathe_status lathe_packed_starts_of_positions(const int32_t *positions, int32_t tokens,
                                                                     int32_t *n, int32_t *cu_seqlens,
                                                                     lathe_error *err);
+/* How many chunks there are ahead of each sequence. */
 LATHE_API LATHE_CHECK lathe_status lathe_packed_chunk_offsets(const int32_t *cu_seqlens, int32_t n,
                                                               int32_t chunk, int32_t *chunk_offsets,
                                                               lathe_error *err);
-/* chunk_indices: two numbers for each of chunk_offsets[n] chunks. */
+/* Which sequence each chunk is of, and which of its chunks. chunk_indices: two numbers for each of
+ * chunk_offsets[n] chunks. */
 LATHE_API LATHE_CHECK lathe_status lathe_packed_chunk_indices(const int32_t *chunk_offsets, int32_t n,
                                                               int32_t *chunk_indices, lathe_error *err);
 

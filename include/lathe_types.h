@@ -145,6 +145,7 @@ typedef struct lathe_arg {
     const int64_t *strides;
 } lathe_arg;
 
+/* Texts are constants of the library. */
 LATHE_API const char *lathe_version(void);               /* "0.1.0" */
 LATHE_API const char *lathe_status_text(lathe_status s); /* never NULL */
 LATHE_API const char *lathe_dtype_text(lathe_dtype d);   /* "bf16"; never NULL */

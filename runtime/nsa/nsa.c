@@ -207,7 +207,7 @@ lathe_status lathe_nsa_attach(lathe_nsa *n, void *workspace, lathe_error *err)
 
 size_t lathe_nsa_workspace_size(const lathe_nsa *n)
 {
-    return n->bytes;
+    return n ? n->bytes : 0;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------- */

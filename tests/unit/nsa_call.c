@@ -403,6 +403,7 @@ TEST(sizes_that_are_wrong_are_said)
     static const int32_t many[5] = {INT32_MAX, 1};
     lathe_ctx *ctx = host();
     lathe_nsa_sizes s = sizes(&UNLIKE, 0);
+    CHECK_EQ(lathe_nsa_workspace_size(NULL), 0);
     s.h = 3;
     refused(ctx, s, LATHE_ARG, "nsa: h: expected a multiple of h_kv, 2, given 3");
     s = sizes(&UNLIKE, 0);
