@@ -67,7 +67,8 @@ lib=${lib%/pkgconfig}
 shared=$([ -e "$first/$lib/liblathe.so" ] && echo yes)
 ok 'no path of this machine' sh -c '! grep -rIF -e "$1" -e "$2" -e "$3" "$4/cmake" "$4/pkgconfig" "$5/include"' sh "$here" "$build" "$work" \
     "$first/$lib" "$first"
-for file in lathe.h lathe_aot.h lathe_inspect.h lathe_types.h; do
+for file in "$here"/include/*.h; do
+    file=${file##*/}
     ok "header $file" cmp "$here/include/$file" "$first/include/$file"
 done
 
@@ -257,6 +258,15 @@ CMAKE
 }
 if [ $nvrtc = 0 ]; then
     printf 'return rowwise {\n  forward = function(x) return y end,\n}\n' >"$work/refused/wrong.lua"
+    wrong 'a parameter that the spec has not' "parameter 'GAP': this spec has none of that name; it has CAP" \
+        'SPECS softcap ARCHS sm_80 PROBLEMS dtype=bf16,d=64 PARAMS GAP=1'
+    with_params="lathe_add_kernels(k SPECS softcap ARCHS sm_80 PROBLEMS dtype=bf16,d=64 PARAMS CAP=20)"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.20)' 'project(params LANGUAGES C)' "$found" "$with_params" \
+        'add_executable(p p.c)' 'target_link_libraries(p PRIVATE k)' >"$work/refused/CMakeLists.txt"
+    rm -rf "$work/refused/b"
+    ok 'a parameter: configure' cmake -S "$work/refused" -B "$work/refused/b" -DCMAKE_PREFIX_PATH="$prefix"
+    ok 'a parameter: build' cmake --build "$work/refused/b"
+    says 'a parameter' '--param CAP=20' cat "$work/refused/b/k.lathe/k.manifest"
     wrong 'a wrong spec' 'wrong.lua:2: ' 'SPECS wrong.lua ARCHS sm_80 PROBLEMS n=64'
     wrong 'no such spec' 'neither a shipped spec' 'SPECS nowhere ARCHS sm_80 PROBLEMS n=64'
     wrong 'an unknown architecture' '--arch: expected one of sm_80' 'SPECS softmax ARCHS sm_12 PROBLEMS n=64'

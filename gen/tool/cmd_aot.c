@@ -105,6 +105,8 @@ static void write_command(struct aot_command *a)
         text_add(&a->command, "%s%s", i ? "," : "", a->library.arch[i]);
     for (int i = 0; i < a->o->n_problems; i++)
         text_add(&a->options, " --problem %s", a->o->problems[i]);
+    for (int i = 0; i < a->o->param.n; i++)
+        text_add(&a->options, " --param %s=%s", a->o->param.item[i].name, a->o->param.item[i].value);
     text_add(&a->options, " --name %s -o DIR", a->library.name);
     a->library.command = a->command.data;
     a->library.options = a->options.data;
@@ -372,7 +374,7 @@ static int add_specs(struct aot_command *a)
         tool_complain("--problem '%.200s' is of none of the specs: %s", o->problems[i], err.text);
         return CODE_USAGE;
     }
-    return CODE_OK;
+    return tool_params_known(o);
 }
 
 /* Specs may be called so that a kernel of one has the name of another's dispatcher. */

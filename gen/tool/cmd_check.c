@@ -212,5 +212,5 @@ int cmd_check(const struct options *o)
         const int one = check_one(o->operand[i], o);
         code = one > code ? one : code;
     }
-    return code;
+    return code == CODE_OK ? tool_params_known(o) : code;
 }

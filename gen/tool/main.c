@@ -394,7 +394,9 @@ static bool wants_help(char **argv, int argc)
 
 static int run_command(const struct command *c, char **argv, int argc)
 {
+    bool param_known[MAX_PAIRS] = {false};
     struct options o = {.device = LATHE_DEVICE_AUTO,
+                        .param_known = param_known,
                         .seed = 1,
                         .repeat = 1,
                         .pixels = 256,

@@ -128,6 +128,17 @@ bool tool_params(const struct options *o, struct spec_params *out)
     return true;
 }
 
+int tool_params_known(const struct options *o)
+{
+    for (int i = 0; i < o->param.n; i++) {
+        if (o->param_known[i])
+            continue;
+        tool_complain("--param %s: none of the specs has a parameter of that name", o->param.item[i].name);
+        return CODE_USAGE;
+    }
+    return CODE_OK;
+}
+
 struct ir *tool_spec(const char *name, const struct options *o, int *code)
 {
     struct diag diag = {0};
@@ -138,6 +149,8 @@ struct ir *tool_spec(const char *name, const struct options *o, int *code)
         return NULL;
     }
     struct ir *ir = load(name, &params, &diag);
+    for (int i = 0; ir && i < params.n; i++)
+        o->param_known[i] |= params.item[i].used;
     if (ir)
         return ir;
     const bool memory =

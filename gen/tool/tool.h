@@ -65,6 +65,7 @@ struct options {
     struct name_values input;
     struct name_values output;
     struct name_values param; /* of specs */
+    bool *param_known;        /* [MAX_PAIRS]: some spec has it; tool_spec fills it */
     bool json;
     bool names;   /* of list */
     double score; /* of draw: where the change of scores is shown; NaN: at 0, or 1 where all are 0 there */
@@ -85,6 +86,8 @@ int complain_error(const lathe_error *err);
 struct ir *tool_spec(const char *name, const struct options *o, int *code);
 /* Those parameters as numbers. False: complained. */
 bool tool_params(const struct options *o, struct spec_params *out);
+/* Where there are several specs, each may lack some. CODE_USAGE, having complained: all of them lack one. */
+int tool_params_known(const struct options *o);
 /* Warn where a proof of a fraction of a second fails; the others are `lathe check`'s. */
 void tool_warn_proofs(const struct ir *ir);
 /* Say where the integers of a spec may leave 32 bits or read outside a tensor, at the sizes of a problem. */

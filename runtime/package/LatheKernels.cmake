@@ -5,6 +5,7 @@
 #       ARCHS    sm_80 sm_90a          GPU architectures
 #       PROBLEMS dtype=bf16,d=128 ...  what is compiled in; each spec is compiled for each of them
 #       [PASSES  forward backward combine]     default: forward
+#       [PARAMS  W=128 ...]            parameters of the specs, local W = param("W", 256)
 #       [NAME    name]                 of library, header and functions; default: the target's name
 #       [DEPENDS file ...])            what the kernels are to be rebuilt for besides the specs and the tool
 #
@@ -21,7 +22,7 @@ function(lathe_kernels_check target)
         endif()
     endforeach()
     if(arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "lathe_add_kernels(${target}): expected SPECS, ARCHS, PROBLEMS, PASSES, NAME or DEPENDS, given '${arg_UNPARSED_ARGUMENTS}'")
+        message(FATAL_ERROR "lathe_add_kernels(${target}): expected SPECS, ARCHS, PROBLEMS, PASSES, PARAMS, NAME or DEPENDS, given '${arg_UNPARSED_ARGUMENTS}'")
     endif()
     if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
         message(FATAL_ERROR "lathe_add_kernels(${target}): expected NAME to be a C identifier, given '${name}'")
@@ -29,7 +30,7 @@ function(lathe_kernels_check target)
 endfunction()
 
 function(lathe_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "SPECS;PASSES;ARCHS;PROBLEMS;DEPENDS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "SPECS;PASSES;PARAMS;ARCHS;PROBLEMS;DEPENDS")
     set(name ${arg_NAME})
     if(NOT name)
         string(MAKE_C_IDENTIFIER ${target} name)
@@ -65,6 +66,10 @@ function(lathe_add_kernels target)
     foreach(problem IN LISTS arg_PROBLEMS)
         list(APPEND problems --problem ${problem})
     endforeach()
+    set(params)
+    foreach(param IN LISTS arg_PARAMS)
+        list(APPEND params --param ${param})
+    endforeach()
 
     # The project's own compiler and archiver, where it has them.
     set(compiler)
@@ -81,7 +86,7 @@ function(lathe_add_kernels target)
     set(header ${folder}/${name}.h)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${library} ${header}
-        COMMAND ${environment} ${tool} aot ${specs} --pass ${passes} --arch ${archs} ${problems} --name ${name} ${compiler}
+        COMMAND ${environment} ${tool} aot ${specs} --pass ${passes} --arch ${archs} ${problems} ${params} --name ${name} ${compiler}
                 --cache ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/lathe -o ${folder}
         DEPENDS ${spec_files} ${arg_DEPENDS} ${tool}
         COMMENT "Compiling kernels: ${target}"

@@ -44,6 +44,10 @@ for file in libdemo.a demo.h demo.pc demo.manifest; do
 done
 expect 1 '' '' grep -q -e "$work" -e "$here" one/libdemo.a one/demo.h one/demo.manifest one/demo.pc
 expect 0 '*' '' grep -q 'lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a --problem dtype=bf16,d=64' one/demo.h
+expect 0 '*' '' aot softcap softmax --arch sm_80 --problem d=64 --problem n=64 --param CAP=20 -o capped
+for file in kernels.h kernels.manifest; do # what would make it again
+    expect 0 '--problem n=64 --param CAP=20 --name kernels' '' grep 'lathe aot' capped/$file
+done
 expect 0 '*' '' grep -Eq '^ \*     [0-9a-f]{64}  demo_rope_bf16_d64_forward  sm_80' one/demo.h
 expect 0 '*' '' grep -q 'lathe_optional_f32 eps; /. scalar; default 1e-06' one/demo.h
 expect 0 '*' '' grep -q 'lathe_tensor lse; /. out \[b, h, q\], f32; optional' one/demo.h

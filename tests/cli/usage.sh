@@ -58,6 +58,8 @@ expect 2 '' "completion: expected bash, zsh or fish, given 'csh'" "$LATHE" compl
 # parameters of a spec
 expect 0 'CAP          param   20 (line 2; default 30)' '' "$LATHE" explain softcap --param CAP=20
 expect 2 '' "parameter 'GAP': this spec has none of that name; it has CAP; did you mean 'CAP'?" "$LATHE" explain softcap --param GAP=20
+expect 2 '*' "--param GAP: none of the specs has a parameter of that name" "$LATHE" check softcap softmax --param CAP=20 --param GAP=20
+expect 2 '' "--param GAP: none of the specs has a parameter of that name" "$LATHE" aot softcap softmax --arch sm_80 --param GAP=20 -o none
 expect 2 '' "--param CAP: expected a number, given 'x'" "$LATHE" explain softcap --param CAP=x
 expect 2 '' "--param: 'CAP' is given twice" "$LATHE" explain softcap --param CAP=1 --param CAP=2
 expect 0 '// Parameter: CAP = 20 (specs/softcap.lua:2)' '' "$LATHE" gen softcap --arch sm_80 --param CAP=20 -o -
