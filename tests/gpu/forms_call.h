@@ -24,7 +24,6 @@ struct form_case {
     int states;   /* of a row, where keys may be cut into parts whatever their places are; 0: they may not */
     bool started; /* it has the input `start`, by sequence */
     bool even;    /* sequences have as many queries, so tiles are alike in every form */
-    bool few;     /* queries: the keys of a row are cut into parts, as many as sizes of tensors ask for */
     int n, q[MOST_SEQS], kv[MOST_SEQS];
     int h, h_kv, d, page, most;
     int d2; /* of a second pair of q and k; 0: there is none */

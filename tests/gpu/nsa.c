@@ -212,15 +212,19 @@ static lathe_nsa_tensors handed(const struct problem *p, const struct tensors *x
 
 static lathe_nsa_sizes sizes(const struct problem *p, lathe_dtype dtype)
 {
-    lathe_nsa_sizes s = {.h = H, .h_kv = H_KV, .d = D, .d_v = D_V, .block = BLOCK, .blocks = BLOCKS};
-    s.window = WINDOW;
-    s.sequences = p->n;
-    s.lengths = p->length;
-    s.dtype = dtype;
-    s.backward = 1;
-    s.counts = p->counts;
-    s.compressed = p->compressed;
-    return s;
+    return (lathe_nsa_sizes){.h = H,
+                             .h_kv = H_KV,
+                             .d = D,
+                             .d_v = D_V,
+                             .block = BLOCK,
+                             .blocks = BLOCKS,
+                             .window = WINDOW,
+                             .sequences = p->n,
+                             .lengths = p->length,
+                             .dtype = dtype,
+                             .backward = 1,
+                             .counts = p->counts,
+                             .compressed = p->compressed};
 }
 
 /* Both passes. */
