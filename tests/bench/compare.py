@@ -109,6 +109,15 @@ class Bench:
         except Exception as error:  # noqa: BLE001: any reason a peer has
             return None, f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
 
+    def add_candidates(self, row, calls, makers):
+        """To calls. makers: {candidate: what makes its call}; the row notes why one is left out."""
+        for name, make in makers.items():
+            call, why = self.try_candidate(make)
+            if call:
+                calls[name] = call
+            else:
+                row["notes"][name] = why
+
     def measure(self, row, calls, work):
         """work: of each candidate, in the row's unit times milliseconds."""
         row["modes"] = {}
@@ -134,13 +143,8 @@ class Bench:
             short = problem.alone()
             opened.append(self.ours(short))
             calls["alone"], work["alone"] = opened[-1], work["ours"]
-        for peer, make in peers_of.items():
-            call, why = self.try_candidate(make)
-            if call:
-                calls[peer], work[peer] = call, work["ours"]
-            else:
-                row["notes"][peer] = why
-        self.measure(row, calls, work)
+        self.add_candidates(row, calls, peers_of)
+        self.measure(row, calls, dict.fromkeys(calls, work["ours"]) | work)
         problem.out.fill_(math.nan)
         calls["ours"]()
         torch.cuda.synchronize()
@@ -165,9 +169,7 @@ class Bench:
         if not self.options.no_compile:
             torch._dynamo.reset()
             compiled = torch.compile(cases.rowwise_torch, dynamic=False)
-            made, why = self.try_candidate(lambda: lambda: compiled(spec, x, inputs))
-            calls.update({"torch.compile": made} if made else {})
-            row["notes"].update({} if made else {"torch.compile": why})
+            self.add_candidates(row, calls, {"torch.compile": lambda: lambda: compiled(spec, x, inputs)})
         self.measure(row, calls, {name: 2 * x.nbytes / 1e9 for name in calls})
         y.fill_(math.nan)
         call()

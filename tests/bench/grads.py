@@ -8,16 +8,12 @@ import torch
 
 import cases
 import peers
+from errors import relative
 
 ERROR_BOUND = 2e-2  # bf16, relative L2 of each gradient
 MEAN = 1.20         # geometric mean of the plain rows over cuDNN
 CHUNK = 512         # rows of a score matrix in float64
 FLEX_BARS = {"alibi_slopes": 1.5, "softcap": 2.5, "window": 1.5, "document": 1.5, "relative_bias": 1.5}
-
-
-def relative(got, expected):
-    error = float((got.double() - expected).norm() / expected.norm())
-    return error if math.isfinite(error) else math.inf
 
 
 class Gradient:
@@ -119,10 +115,7 @@ def attention(bench, problem, peers_of, bars, group, baseline=None):
     if baseline:
         opened[baseline] = gradient.call(bench.ctx)
     calls = dict(opened)
-    for peer, make in peers_of.items():
-        call, why = bench.try_candidate(lambda m=make: m(gradient))
-        calls.update({peer: call} if call else {})
-        row["notes"].update({} if call else {peer: why})
+    bench.add_candidates(row, calls, {peer: lambda m=make: m(gradient) for peer, make in peers_of.items()})
     bench.measure(row, calls, {name: gradient.flops() / 1e9 for name in calls})
     for g in gradient.grads.values():
         g.fill_(math.nan)
@@ -171,9 +164,7 @@ def rowwise(bench, spec, rows, n, bar):
     call = bench.ctx.call(spec, backward=True, x=x, dy=dy, **saved, **inputs, **grads)
     bench.infos.setdefault(row["name"], call.info)
     calls = {"ours": call, "copy": lambda: target.copy_(x)}
-    made, why = bench.try_candidate(lambda: peers.rowwise_grad(spec, x, dy, inputs))
-    calls.update({"torch": made} if made else {})
-    row["notes"].update({} if made else {"torch": why})
+    bench.add_candidates(row, calls, {"torch": lambda: peers.rowwise_grad(spec, x, dy, inputs)})
     work = {name: (2 if name == "copy" else 3) * x.nbytes / 1e9 for name in calls}  # x and dy in, dx out
     bench.measure(row, calls, work)
     for g in grads.values():

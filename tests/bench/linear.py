@@ -21,6 +21,7 @@ STARTED = time.monotonic()  # ahead of torch, whose import takes seconds
 import alone  # noqa: E402
 import lathe  # noqa: E402
 import timer  # noqa: E402
+from errors import relative  # noqa: E402
 
 torch = alone.torch
 F = torch.nn.functional
@@ -170,10 +171,6 @@ def two_heads(x):
     return torch.stack([x[0, :, 0], x[-1, :, -1]], 1) if x.dim() > 1 else x[[0, -1]]
 
 
-def relative(got, want):
-    return float((two_heads(got).double() - want).norm() / want.norm())
-
-
 def reference(problem, with_grads):
     """{"o": ..., "dq": ...} of two heads, in float64."""
     leaves = {n: two_heads(x).double().requires_grad_(with_grads) for n, x in problem.given.items()}
@@ -185,7 +182,7 @@ def reference(problem, with_grads):
 
 
 def errors_of(got, want):
-    return {n: relative(x, want[n]) for n, x in got.items() if n in want}
+    return {n: relative(two_heads(x), want[n]) for n, x in got.items() if n in want}
 
 
 def copy_rate(clock):

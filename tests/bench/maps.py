@@ -11,16 +11,13 @@ import time
 import torch
 import torch.nn.functional as F
 
+from errors import relative
+
 ERROR_BOUND = 1e-2       # bf16, relative L2 of each output
 GRAD_ERROR_BOUND = 2e-2
 FORWARD, BACKWARD = {"copy": 0.92, "compile": 1.0}, {"copy": 0.88, "compile": 1.0}
 OPTIMIZER = {"copy": 0.90, "compile": 1.0}
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def relative(got, expected):
-    error = float((got.double() - expected).norm() / expected.norm())
-    return error if math.isfinite(error) else math.inf
 
 
 # ---- formulas: of dicts of tensors, in the precision of what they are given, at least f32 -----------------------
@@ -204,13 +201,8 @@ def measure(bench, row, ours, nbytes, others):
     work = {"ours": nbytes / 1e9}
     calls["copy"], copied = copy_of(nbytes)
     work["copy"] = copied / 1e9
-    for name, make in others.items():
-        call, why = bench.try_candidate(make)
-        if call:
-            calls[name], work[name] = call, work["ours"]
-        else:
-            row["notes"][name] = why
-    bench.measure(row, calls, work)
+    bench.add_candidates(row, calls, others)
+    bench.measure(row, calls, dict.fromkeys(calls, work["ours"]) | work)
 
 
 def forward_call(ctx, m):

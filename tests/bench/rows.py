@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from errors import relative
 
 ERROR_BOUND = 1e-2
 GRADIENT_BOUND = 2e-2
@@ -325,11 +326,6 @@ class Rows:
         return lambda: torch.autograd.grad(out, list(leaves.values()), seeds, retain_graph=True)
 
 
-def relative(got, expected):
-    error = float((got.double() - expected).norm() / expected.norm())
-    return error if math.isfinite(error) else math.inf
-
-
 def small(options, op):
     if options.shrink == 1:
         return op.shape
@@ -346,11 +342,8 @@ def measure(bench, group, name, rows, opened, bars, compiled, check):
     calls = {"ours": call, "copy": lambda: target.copy_(rows.x)}
     work = {"ours": sum(t.nbytes for t in tensors) / 1e9, "copy": 2 * rows.x.nbytes / 1e9}
     if compiled and not bench.options.no_compile:
-        made, why = bench.try_candidate(compiled)
-        calls.update({"torch.compile": made} if made else {})
-        row["notes"].update({} if made else {"torch.compile": why})
-        work["torch.compile"] = work["ours"]
-    bench.measure(row, calls, work)
+        bench.add_candidates(row, calls, {"torch.compile": compiled})
+    bench.measure(row, calls, dict.fromkeys(calls, work["ours"]) | work)
     row["errors"] = check(call)
     row["error"] = max(row["errors"].values())
     bench.finish(row, bars, row["error"] <= (GRADIENT_BOUND if "backward" in name else ERROR_BOUND))
