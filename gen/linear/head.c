@@ -46,11 +46,44 @@ static lathe_status take_starts(struct linear_head *head, lathe_error *err)
     return LATHE_OK;
 }
 
+struct owner {
+    int64_t slot, sequence;
+};
+
+static int compare_owners(const void *a, const void *b)
+{
+    const struct owner *x = a;
+    const struct owner *y = b;
+    const int by_slot = (x->slot > y->slot) - (x->slot < y->slot);
+    return by_slot != 0 ? by_slot : (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+/* No state of a pool is that of two sequences. */
+static lathe_status require_own_slots(const struct linear_head *head, int64_t n, lathe_error *err)
+{
+    struct owner *owner = calloc((size_t)n + 1, sizeof *owner);
+    lathe_status status = owner ? LATHE_OK : host_out_of_memory(err);
+    for (int64_t i = 0; owner && i < n; i++)
+        owner[i] = (struct owner){head->slot[i], i};
+    if (owner)
+        qsort(owner, (size_t)n, sizeof *owner, compare_owners);
+    for (int64_t i = 1; i < n && status == LATHE_OK; i++)
+        if (owner[i].slot >= 0 && owner[i].slot == owner[i - 1].slot)
+            status = lathe__fail(err, LATHE_ARG,
+                                 "argument 'state_index': expected a state of its own for each sequence, "
+                                 "given %lld for sequences %lld and %lld",
+                                 (long long)owner[i].slot, (long long)owner[i - 1].sequence,
+                                 (long long)owner[i].sequence);
+    free(owner);
+    return status;
+}
+
 static lathe_status take_slots(struct linear_head *head, lathe_error *err)
 {
     const lathe_arg *index = host_arg(head->call, "state_index");
     const int64_t slots = host_dim(head->call, SYM_SLOTS);
-    for (int64_t i = 0; i < host_dim(head->call, SYM_SEQS); i++) {
+    const int64_t n = host_dim(head->call, SYM_SEQS);
+    for (int64_t i = 0; i < n; i++) {
         head->slot[i] = index ? integer(index, i) : i;
         if (head->slot[i] < -1 || head->slot[i] >= slots)
             return lathe__fail(
@@ -58,14 +91,8 @@ static lathe_status take_slots(struct linear_head *head, lathe_error *err)
                 "argument 'state_index': expected states from 0 to %lld, or -1, given %lld for "
                 "sequence %lld",
                 (long long)slots - 1, (long long)head->slot[i], (long long)i);
-        for (int64_t k = 0; index && k < i && head->slot[i] >= 0; k++)
-            if (head->slot[k] == head->slot[i])
-                return lathe__fail(err, LATHE_ARG,
-                                   "argument 'state_index': expected a state of its own for each sequence, "
-                                   "given %lld for sequences %lld and %lld",
-                                   (long long)head->slot[i], (long long)k, (long long)i);
     }
-    return LATHE_OK;
+    return index ? require_own_slots(head, n, err) : LATHE_OK;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------- */
@@ -247,9 +274,9 @@ static void load_state(struct linear_head *head)
     const int64_t slot = head->slot[head->sequence];
     memset(head->s, 0, (size_t)x->d * (size_t)x->d_v * sizeof *head->s);
     memset(head->z, 0, (size_t)x->d * sizeof *head->z);
-    for (int i = 0; i < x->d && head->state.data && slot >= 0; i++)
+    for (int i = 0; i < x->d && head->state.data; i++)
         host_view_load(&head->state, slot, head->h, i, x->d_v, head->s + i * x->d_v);
-    if (head->norm.data && slot >= 0)
+    if (head->norm.data)
         host_view_load(&head->norm, 0, slot, head->h, x->d, head->z);
 }
 
@@ -273,6 +300,8 @@ lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64
     head->h_k = h / (host_dim(call, SYM_H) / host_dim(call, SYM_H_K));
     head->first = packed ? head->start[sequence] : 0;
     head->x.n = packed ? head->start[sequence + 1] - head->first : host_dim(call, SYM_T);
+    if (head->slot[sequence] < 0)
+        return LATHE_OK;
     load_state(head);
     lathe_status status = load_scale_and_bonus(head, err);
     for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++)

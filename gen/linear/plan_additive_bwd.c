@@ -26,7 +26,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     if (l->normalise && l->bonus.n_roots > 0)
         return "serves no bonus beside a normaliser";
     if (l->all_tokens)
-        return "serves causal = true";
+        return "serves causal = true alone";
     return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 

@@ -21,7 +21,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     if (l->delta.n_roots > 0 || l->bonus.n_roots > 0 || l->normalise)
         return "serves neither the delta rule, nor a bonus, nor a normaliser";
     if (l->all_tokens)
-        return "serves causal = true";
+        return "serves causal = true alone";
     return r->linear->back.site[OF_SCALE].n > 0
                ? "gives no gradient of a scale; leave its inputs without grad = true"
                : NULL;

@@ -19,14 +19,14 @@ static const char *why_not_delta(const struct kernel_request *r)
     const struct ir_linear *l = &r->ir->linear;
     const enum decay_form form = linear_decay_form(r->ir);
     if (l->delta.n_roots == 0)
-        return "serves the delta rule";
+        return "serves the delta rule alone";
     if (r->problem->dtype != LATHE_BF16)
         return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
     if (form == DECAY_KEY || form == DECAY_VALUE)
         return "serves a decay per head or per token, not one per channel";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";
-    return l->all_tokens ? "serves causal = true" : NULL;
+    return l->all_tokens ? "serves causal = true alone" : NULL;
 }
 
 /* What both ask, and what both have: T of each chunk in front. */
@@ -37,9 +37,7 @@ static bool plan_chunks(const struct kernel_request *r, struct plan *plan, char 
     const char *not = why_not_delta(r);
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
-    else if (r->problem->dim[SYM_D] > MOST_D)
-        snprintf(why, REASON_BYTES, "serves d up to %d", MOST_D);
-    if (not || r->problem->dim[SYM_D] > MOST_D || !linear_plan_walks(r, plan, why))
+    if (not || !linear_takes_dim(r, SYM_D, "d", MOST_D, why) || !linear_plan_walks(r, plan, why))
         return false;
     to->chunks = true;
     to->chunk_threads = THREADS;

@@ -16,14 +16,14 @@ static const char *why_not_of_spec(const struct kernel_request *r)
 {
     const struct ir_linear *l = &r->ir->linear;
     if (l->delta.n_roots == 0)
-        return "serves the delta rule";
+        return "serves the delta rule alone";
     if (linear_decay_form(r->ir) == DECAY_VALUE)
         return "serves a decay per key channel, not per value channel";
     if (r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16)
         return "serves bf16 and f16";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";
-    return l->all_tokens ? "serves causal = true" : NULL;
+    return l->all_tokens ? "serves causal = true alone" : NULL;
 }
 
 /* Of the kernels' constants: struct prepared, keyed_walk_smem_bytes and keyed_smem_bytes there. */

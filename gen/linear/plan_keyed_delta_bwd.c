@@ -16,13 +16,13 @@ static const char *why_not_of_spec(const struct kernel_request *r)
 {
     const struct ir_linear *l = &r->ir->linear;
     if (l->delta.n_roots == 0)
-        return "serves the delta rule";
+        return "serves the delta rule alone";
     if (linear_decay_form(r->ir) == DECAY_VALUE)
         return "serves every decay but one per value channel";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";
     if (l->all_tokens)
-        return "serves causal = true";
+        return "serves causal = true alone";
     if (r->linear->back.site[OF_SCALE].n > 0)
         return "gives no gradient of a scale; leave its inputs without grad = true";
     return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;

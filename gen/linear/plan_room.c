@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, int most, char *why)
+bool linear_takes_dim(const struct kernel_request *r, enum sym sym, const char *name, int most, char *why)
 {
     const int64_t dim = r->problem->dim[sym];
     if (dim >= ATTENTION_LEAST_DIM && dim <= most && dim % ATTENTION_DIM_STEP == 0)
@@ -19,7 +19,7 @@ static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *
 /* Are d and d_v what kernels of whole vectors take, up to `most`? */
 static bool takes_dims(const struct kernel_request *r, int most, char *why)
 {
-    return takes_dim(r, SYM_D, "d", most, why) && takes_dim(r, SYM_D_V, "d_v", most, why);
+    return linear_takes_dim(r, SYM_D, "d", most, why) && linear_takes_dim(r, SYM_D_V, "d_v", most, why);
 }
 
 bool linear_goes_back(const struct kernel_request *r, const char *why_not, int most, char *why)

@@ -26,6 +26,8 @@ bool linear_goes_back(const struct kernel_request *r, const char *why_not, int m
 /* Of linear/delta_walk_sm90.cuh, for either pass: blocks of 1 or 2 walking warpgroups, and as many chunks in
    shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
+/* Is the size a multiple of 8 from 16 to `most`? `name`: in the sentence. */
+bool linear_takes_dim(const struct kernel_request *r, enum sym sym, const char *name, int most, char *why);
 /* Has a block of the device so many bytes of shared memory? */
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
 /* Of all: what they ask of dims and device, and the numbers of kernels that go token by token. */

@@ -87,18 +87,24 @@ static bool has_pages(const struct run *run, const char *text)
     return run->sig.paged_by && (named || is_file(tool_find_value(&run->o->input, "pages")));
 }
 
-static void add_sizes(struct run *run, const struct sig_arg *a, const struct npy *array,
-                      struct text_buf *text)
+static lathe_status add_sizes(struct run *run, const struct sig_arg *a, const char *path,
+                              const struct npy *array, struct text_buf *text, lathe_error *err)
 {
     const int skip = a->ndim - array->ndim;
     const struct problem here = {.paged = has_pages(run, text->data ? text->data : "")};
     for (int i = skip < 0 ? a->ndim : skip; i < a->ndim; i++) {
         const struct sig_dim dim = lathe__dim_here(&here, a->dim[i]);
         const char *name = sym_name(&run->sig, dim.sym);
-        if (dim.literal == 0 && !tool_names_size(text->data ? text->data : "", name))
-            text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
-                     (array->shape[i - skip] - dim.plus) / (dim.times == 2 ? 2 : 1));
+        if (dim.literal > 0 || tool_names_size(text->data ? text->data : "", name))
+            continue;
+        if (array->shape[i - skip] < dim.plus)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected %d or more along dim %d, given %" PRId64 " in %s",
+                               a->name, dim.plus, i - skip, array->shape[i - skip], path);
+        text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
+                 (array->shape[i - skip] - dim.plus) / (dim.times == 2 ? 2 : 1));
     }
+    return LATHE_OK;
 }
 
 typedef lathe_status problem_reader(const struct ir *ir, const struct signature *sig, const char *text,
@@ -121,7 +127,7 @@ static int read_problem(struct run *run, problem_reader *parse)
         const bool whole = a->dtype == LATHE_I32 || a->dtype == LATHE_U8;
         status = npy_read(&array, value, whole ? (lathe_dtype)a->dtype : LATHE_BF16, &err);
         if (status == LATHE_OK)
-            add_sizes(run, a, &array, &text);
+            status = add_sizes(run, a, value, &array, &text, &err);
         npy_free(&array);
     }
     if (status == LATHE_OK)

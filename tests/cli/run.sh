@@ -46,6 +46,7 @@ for spec in linear_elu mamba2 rwkv6 gated_delta flao_lrpe; do
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f32,h=2,t=40,d=16,seqs=5,$states --verify
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f16,b=3,h=2,t=1,d=16,slots=9,$states --verify
 done
+expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=300001 # no two of many have one state
 for spec in linear mamba2 kda; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
@@ -83,6 +84,8 @@ expect 2 '' '--input cu_kv: the problem leaves it out; bring it in by cu_kv=DTYP
 expect 2 '' '--input o: the problem leaves it out' run causal --pass backward --problem h=2,q=33,kv=40,d=16,o=none --input o=random
 expect 2 '' "argument 'state': expected 'norm' beside it" run linear_elu --problem h=1,t=4,d=8,state=f32
 expect 2 '' "expected b=1, since packed sequences lie one behind the other" run linear --problem b=2,h=1,t=4,d=8,cu=i32
+{ printf '\223NUMPY\001\000v\000' && printf '%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (0,), }"; } >none.npy
+expect 2 '' "argument 'cu': expected 1 or more along dim 0, given 0 in none.npy" run linear --problem h=1,t=4,d=8 --input cu=none.npy
 expect 2 '' "argument 'cu': expected a sequence that has the t=4 tokens, given none" run linear --problem h=1,t=4,d=8,seqs=0
 expect 0 'dstate: max abs' '' run gated_delta --pass backward --problem h=2,t=0,d=8,seqs=3,state=f32,dstate_out=f32,dstate=f32 --verify
 expect 2 '' 'expected h to be a multiple of h_k' run linear --problem h=3,h_k=2,t=4,d=8
