@@ -24,6 +24,25 @@ static void list_words(const char *const *words, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", *words);
 }
 
+/* Words of other libraries, the field that they stand for, and how it is written. */
+static const char *other_field(const char *name, const char *const *fields)
+{
+    static const char *const WORDS[][3] = {{"causal", "mask_mod", "mask_mod = causal"},
+                                           {"mask", "mask_mod", "mask_mod"},
+                                           {"mask_fn", "mask_mod", "mask_mod"},
+                                           {"score", "score_mod", "score_mod"},
+                                           {"score_fn", "score_mod", "score_mod"},
+                                           {"softmax_scale", "scale", "scale"},
+                                           {"sm_scale", "scale", "scale"},
+                                           {"gate", "decay", "decay, the logarithm of the gate"},
+                                           {"beta", "delta", "delta"},
+                                           {"normalize", "normalise", "normalise"}};
+    for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+        if (strcmp(WORDS[i][0], name) == 0 && is_listed(fields, WORDS[i][1]))
+            return WORDS[i][2];
+    return NULL;
+}
+
 /* What is wrong with a field that is not listed. */
 static void say_unlisted(const char *who, const char *name, const char *const *fields, char text[512])
 {
@@ -40,8 +59,9 @@ static void say_unlisted(const char *who, const char *name, const char *const *f
         struct nearest nearest = {.word = name};
         for (const char *const *field = fields; *field; field++)
             lathe__nearest_try(&nearest, *field);
-        snprintf(text, 512, "%s: unknown field '%.100s' (%s)%s", who, name, known,
-                 lathe__nearest_text(&nearest));
+        const char *other = other_field(name, fields);
+        snprintf(text, 512, "%s: unknown field '%.100s' (%s)%s%s", who, name, known,
+                 other ? "; write " : lathe__nearest_text(&nearest), other ? other : "");
     }
 }
 
@@ -503,7 +523,7 @@ bool declare_inputs(struct tracer *t, int slots)
     int kind = lua_getfield(lua, slots, "inputs");
     if (kind == LUA_TNIL)
         return true;
-    if (kind != LUA_TTABLE) {
+    if (kind != LUA_TTABLE || has_tag(lua, lua_gettop(lua), TAG_INPUT)) {
         slot_mistake(t, "'inputs' must be a table: inputs = { name = tensor(\"f32\", \"h\") }");
         return false;
     }

@@ -124,12 +124,27 @@ lua_State *sandbox_new(struct tracer *t)
 /* Names of other languages and libraries, and what is written here. */
 static const char *other_word(const char *name)
 {
-    static const char *const WORDS[][2] = {
-        {"True", "true"},    {"False", "false"},  {"None", "nil"},          {"sum", "rowsum(v)"},
-        {"pow", "a ^ b"},    {"maximum", "max"},  {"minimum", "min"},       {"mean", "rowsum(v) / at.n"},
-        {"INFINITY", "inf"}, {"select", "where"}, {"logical_and", "a & b"}, {"logical_or", "a | b"},
-        {"not_", "~a"},      {"float", "f32(a)"}, {"int", "i32(a)"},        {"fabs", "abs"},
-    };
+    static const char *const WORDS[][2] = {{"True", "true"},
+                                           {"False", "false"},
+                                           {"None", "nil"},
+                                           {"sum", "rowsum(v)"},
+                                           {"pow", "a ^ b"},
+                                           {"maximum", "max"},
+                                           {"minimum", "min"},
+                                           {"mean", "rowsum(v) / at.n"},
+                                           {"INFINITY", "inf"},
+                                           {"select", "where"},
+                                           {"logical_and", "a & b"},
+                                           {"logical_or", "a | b"},
+                                           {"not_", "~a"},
+                                           {"float", "f32(a)"},
+                                           {"int", "i32(a)"},
+                                           {"fabs", "abs"},
+                                           {"log1p", "log(1.0 + a)"},
+                                           {"expm1", "exp(a) - 1.0"},
+                                           {"fmod", "a % b"},
+                                           {"logsigmoid", "-softplus(-a)"},
+                                           {"log_sigmoid", "-softplus(-a)"}};
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
         if (strcmp(WORDS[i][0], name) == 0)
             return WORDS[i][1];
@@ -154,6 +169,12 @@ static int unknown_name(lua_State *lua)
         if (strcmp(name, ir->input[i].name) == 0)
             return luaL_error(lua, "unknown name '%s': inputs are read through the last parameter: x.%s%s",
                               name, name, ir->input[i].is_scalar ? "" : "(i, ...)");
+    if (strcmp(name, "at") == 0 || strcmp(name, "x") == 0)
+        return luaL_error(
+            lua,
+            "unknown name '%s': a slot's function gets it as a parameter and has to name it, as "
+            "score_mod = function(s, at, x) and mask_mod = function(at, x) do",
+            name);
     if (other_word(name))
         return luaL_error(lua, "unknown name '%s'; write %s", name, other_word(name));
     struct nearest nearest = {.word = name};

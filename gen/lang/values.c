@@ -464,6 +464,12 @@ static int inputs_index(lua_State *lua)
     const char *meant = lathe__nearest_text(&nearest);
     if (*meant)
         return luaL_error(lua, "there is no input '%s'%s", name, meant);
+    for (int i = 0; i < t->ir->n_params; i++)
+        if (strcmp(name, t->ir->param[i].name) == 0)
+            return luaL_error(lua,
+                              "there is no input '%s'; it is a parameter of this spec, a number: write its "
+                              "name without x",
+                              name);
     return luaL_error(lua, "there is no input '%s'; declare it: inputs = { %s = tensor(\"f32\", \"h\") }",
                       name, name);
 }
