@@ -5,6 +5,8 @@
 #ifndef LATHE_TOOL_COMMANDS_H
 #define LATHE_TOOL_COMMANDS_H
 
+#include <stddef.h>
+
 #include "gen/tool/tool.h"
 
 struct command {
@@ -18,46 +20,20 @@ struct command {
     int (*run)(const struct options *o);
 };
 
-enum option {
-    OPT_PASS,
-    OPT_ARCH,
-    OPT_PROBLEM,
-    OPT_OUT,
-    OPT_DEVICE,
-    OPT_SEED,
-    OPT_VERIFY,
-    OPT_STRICT,
-    OPT_SECONDS,
-    OPT_REPEAT,
-    OPT_SET,
-    OPT_INPUT,
-    OPT_OUTPUT,
-    OPT_CACHE_DIR,
-    OPT_PROBLEMS,
-    OPT_PASSES,
-    OPT_NAME,
-    OPT_JOBS,
-    OPT_CC,
-    OPT_CACHE,
-    OPT_TEXTS,
-    OPT_TEMPLATE,
-    OPT_PARAM,
-    OPT_JSON,
-    OPT_NAMES,
-    OPT_SCORE,
-    OPT_PIXELS,
-    OPT_LENGTHS,
-    OPT_PNG,
-    OPT_OVER
-};
+struct option_row;
+/* Takes the text of an option, NULL for a flag. False: it has complained. */
+typedef bool option_taker(const struct option_row *row, const char *text, struct options *o);
 
 struct option_row {
     const char *name;
-    enum option option;
     unsigned commands;
     const char *value; /* NULL: a flag */
     const char *help;
+    option_taker *take;
+    size_t member; /* of struct options, for takers of any one of its type */
+    bool repeats;  /* of the others a second one would put the first aside */
 };
+enum { MOST_OPTIONS = 48 };
 
 /* The last command and the last option have no name; about and exit_codes are lines of `lathe --help`. */
 struct tool_tables {
@@ -67,6 +43,12 @@ struct tool_tables {
     const char *exit_codes;
 };
 extern const struct tool_tables tool_tables;
+
+/* ---- options.c: takers ------------------------------------------------------------------------- */
+
+option_taker option_text, option_flag, option_count, option_real, option_pair, option_file; /* of a member */
+option_taker option_pass, option_passes, option_arch, option_problems, option_device, option_seed,
+    option_template, option_pixels;
 
 /* ---- manual.c --------------------------------------------------------------------------------- */
 
