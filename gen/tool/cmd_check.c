@@ -87,6 +87,28 @@ static bool report(const struct ir *ir, const char *name, const struct proof *p,
     return false;
 }
 
+/* By a formula; as the seed that a result is rounded by; as how many entries of a line another one sorts. */
+static bool is_read(const struct ir *ir, int input)
+{
+    bool read = false;
+    for (int i = 0; i < ir->n_nodes; i++)
+        read |= (ir->node[i].op == OP_LOAD || ir->node[i].op == OP_SCALAR) && ir->node[i].index == input;
+    for (int i = 0; i < ir->n_tensors; i++)
+        read |= ir->tensor[i].use == USE_STORE && ir->tensor[i].dither == input;
+    for (int i = 0; i < ir->n_inputs; i++)
+        read |= strcmp(ir->input[i].range.sorted_by, ir->input[input].name) == 0;
+    return read;
+}
+
+/* A call must bring it, though nothing depends on it: a formula that was forgotten, or a name too many. */
+static void warn_unread(const struct ir *ir, const char *name)
+{
+    for (int i = 0; i < ir->n_inputs; i++)
+        if (!is_read(ir, i))
+            tool_complain("warning: %s:%d: input '%s' is declared, and no function reads it",
+                          own_file(ir, name), ir->input[i].line, ir->input[i].name);
+}
+
 /* All of the folder specs/ can be checked at once: the prelude, which is no spec, is known by its bytes. */
 static bool is_prelude(const char *path)
 {
@@ -161,6 +183,7 @@ static int prove_one(struct ir *ir, const char *name, const struct options *o,
     int n = prove_with(ir, o->seed, given, proof);
     prove_ranges(ir, given, &proof[n++]);
     progress_stop(&progress);
+    warn_unread(ir, name);
     for (int i = 0; i < n; i++) {
         memory |= proof[i].status == LATHE_MEMORY;
         if (!report(ir, name, &proof[i], o->strict))

@@ -2,6 +2,10 @@
 # specs.sh: check, list, explain, gen and compile, and the cache commands.
 . "$(dirname "$0")/common.sh"
 
+# an input that no function reads
+echo 'return attention { inputs = { bias = tensor("f32", "h"), w = tensor("f32", "h") }, score_mod = function(s, at, x) return s * x.w(at.h) end }' >unread.lua
+expect 0 'gradients' "warning: unread.lua:1: input 'bias' is declared, and no function reads it" "$LATHE" check unread.lua
+
 # every shipped spec is listed, and no other file
 (cd "$here/specs" && for f in *.lua; do echo "${f%.lua}"; done | grep -vx prelude | sort) >wanted.txt
 "$LATHE" list --names | sort >given.txt
