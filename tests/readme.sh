@@ -1,7 +1,7 @@
 #!/bin/sh
 # readme.sh: the program in examples/README.md compiles against the library, runs, and prints the right numbers; specs in
-# READMEs load, and those headed "-- specs/NAME.lua" are that file but for its first comment. LATHE_BUILD names the
-# build folder.
+# READMEs load, and those headed "-- specs/NAME.lua" are that file but for its first comment; the reference has every name of
+# the prelude. LATHE_BUILD names the build folder.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -47,6 +47,13 @@ for block in *README*.lua; do
         exit 1
     }
     same=$((same + 1))
+done
+# Whoever reads the reference finds every name that a spec may use.
+for name in $(sed -n 's/^function \([a-z_0-9]*\)(.*/\1/p; s/^\([a-z_0-9]*\) = .*/\1/p' "$root/specs/prelude.lua"); do
+    grep -q "\`$name[(\`]" "$root/specs/reference/operations.md" || {
+        echo "specs/reference/operations.md does not have the prelude's $name" >&2
+        exit 1
+    }
 done
 echo "$same blocks are the files that they name"
 [ "$same" -ge 2 ]
