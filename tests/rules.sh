@@ -225,6 +225,17 @@ for room in gen runtime templates; do
     done
 done | breach 'the README of a room names every folder of it'
 
+# Lists of files of tests/: a header goes with the file of its name.
+for list in tests/emulate/FILES.md tests/gpu/README.md tests/bench/README.md examples/README.md; do
+    folder=${list%/*}
+    for file in "$folder"/*.c "$folder"/*.h "$folder"/*.hpp "$folder"/*.py "$folder"/*.lua; do
+        [ -f "$file" ] || continue
+        name=${file##*/}
+        case $name in *.h) [ ! -f "${file%.h}.c" ] || continue ;; esac
+        grep -qF "\`$name\`" "$list" || echo "$file"
+    done
+done | breach 'lists of files of tests/ and examples/ have every file'
+
 long_files() { # long_files LIMIT FILE...
     limit=$1
     shift
