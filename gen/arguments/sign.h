@@ -24,11 +24,19 @@ enum { SIZE_POSITIONS = 1 << 24 }; /* integers below it are exact in f32 */
         .sym = SYM_D_V, .same_as = SYM_D, .built = true, .positive = true, .least = ATTENTION_LEAST_DIM,     \
         .most = (most_d_v), .step = (every)                                                                  \
     }
+/* Each batch is a sequence, but where the argument with the number `cu` says otherwise. */
+#define SIGN_SEQUENCES(cu)                                                                                   \
+    {                                                                                                        \
+        .sym = SYM_SEQS, .same_as = SYM_B, .tied = true, .by = (cu), .usual = 4, .implied = true,            \
+        .counted = true                                                                                      \
+    }
 /* Appends the sizes of a kind. */
 void sign_sizes(struct signature *s, const struct sig_size *size, int n);
 /* Appends the dims that inputs name for themselves, each like *size, whose `sym` says nothing. */
 void sign_free_sizes(struct signature *s, const struct sig_size *size);
 struct sig_arg *sign_add(struct signature *s, enum arg_role role, const char *prefix, const char *name);
+/* One that few calls have. */
+struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype);
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n);
 /* The n dims of a tensor of rows: 4 with its columns, 3 without, which may run along an inner dim. */
 void sign_row_dims(struct sig_arg *a, const struct ir *ir, int n);

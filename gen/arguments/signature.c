@@ -39,6 +39,17 @@ struct sig_arg *sign_add(struct signature *s, enum arg_role role, const char *pr
     return a;
 }
 
+struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype)
+{
+    struct sig_arg *a = sign_add(s, role, "", name);
+    if (!a)
+        return NULL;
+    a->dtype = (uint8_t)dtype;
+    a->optional = true;
+    a->rare = true;
+    return a;
+}
+
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n)
 {
     a->ndim = (uint8_t)n;

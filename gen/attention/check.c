@@ -9,17 +9,6 @@
 
 #define ROW_ONLY "must be one value per row; reduce along the row first (rowmax, rowmin, rowsum)"
 
-static void check_mods(struct rule *r)
-{
-    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
-            struct ir_stage *stage = &r->ir->mod[m].stage[s];
-            for (int i = 0; i < stage->fn.n_roots; i++)
-                rule_number(r, &stage->fn, i, SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
-        }
-}
-
 static void check_mask(struct rule *r)
 {
     struct ir *ir = r->ir;
@@ -75,7 +64,7 @@ static void check_online(struct rule *r)
 bool check_attention(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
-    check_mods(&r);
+    rule_mods(&r);
     check_score(&r);
     check_mask(&r);
     check_online(&r);

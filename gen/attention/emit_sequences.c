@@ -51,11 +51,6 @@ bool grad_wanted(const struct emitter *e, int input)
     return problem_has(e->problem, arg);
 }
 
-static bool is_plain(const struct sig_dim *dim, enum sym sym)
-{
-    return dim->literal == 0 && dim->sym == sym && dim->times < 2 && dim->plus == 0;
-}
-
 /* Inputs with a place for each token begin with the sequence, too; those with one for each key that a
    sequence may have do not. */
 static void enter_inputs(const struct emitter *e, struct text_buf *out)
@@ -63,9 +58,10 @@ static void enter_inputs(const struct emitter *e, struct text_buf *out)
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
-            if (is_plain(&in->dim[d], SYM_Q) || (is_plain(&in->dim[d], SYM_KV) && !keys_have_pages(e)))
+            if (lathe__dim_is(in->dim[d], SYM_Q) ||
+                (lathe__dim_is(in->dim[d], SYM_KV) && !keys_have_pages(e)))
                 text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
-                         is_plain(&in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
+                         lathe__dim_is(in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
     }
 }
 
@@ -140,7 +136,7 @@ static void enter_gradients(const struct emitter *e, struct text_buf *out)
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && grad_wanted(e, i); d++)
-            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
+            if (lathe__dim_is(in->dim[d], SYM_Q) || lathe__dim_is(in->dim[d], SYM_KV))
                 text_add(out, "        g.d_%s += first_%s * g.s%d_%s;\n", in->name,
                          in->dim[d].sym == SYM_Q ? "q" : "kv", d, in->name);
     }

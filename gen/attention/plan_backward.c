@@ -235,17 +235,6 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
 
-/* Of the forward kernel, which may have to run first; choices of tiles are those of the main kernel. */
-static bool plan_forward(const struct kernel_request *r, struct plan *plan, char *why)
-{
-    struct device device = *r->device;
-    struct kernel_request forward = *r;
-    device.tile[0] = 0;
-    forward.device = &device;
-    forward.skip = NULL;
-    return plan_attention_sm80(&forward, plan, why);
-}
-
 /* Only attention_bwd_slices adds what v gives to dk. */
 static bool plan_own_values(const struct kernel_request *r, char *why)
 {
@@ -260,7 +249,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
                                  struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
-    if (!plan_gradients_exist(r, why) || !plan_forward(r, plan, why))
+    if (!plan_gradients_exist(r, why) || !plan_attention_before(r, plan, why))
         return false;
     plan->attention.o_f32 = true;
     if (!take(r, &k->pair, plan)) {

@@ -46,17 +46,6 @@ static bool is_dense(const struct kernel_request *r, char *why)
     return false;
 }
 
-/* attention_fwd_sm80, with whatever tile it takes. */
-static bool plan_forward(const struct kernel_request *r, struct plan *plan, char *why)
-{
-    struct device device = *r->device;
-    struct kernel_request forward = *r;
-    device.tile[0] = 0;
-    forward.device = &device;
-    forward.skip = NULL;
-    return plan_attention_sm80(&forward, plan, why);
-}
-
 /* Where no forward kernel has to run first, its numbers are any. */
 static bool plan_before(const struct kernel_request *r, struct plan *plan, char *why)
 {
@@ -64,7 +53,7 @@ static bool plan_before(const struct kernel_request *r, struct plan *plan, char 
     if (!plan_gradients_exist(r, why))
         return false;
     if (r->attention->runs_forward && !is_wide(r->problem))
-        return plan_forward(r, plan, why);
+        return plan_attention_before(r, plan, why);
     plan->attention.pair = PAIR_COPIED;
     plan->attention.copies = !r->ir->v_is_k;
     if (!plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why))

@@ -95,3 +95,13 @@ bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char
              plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
     return false;
 }
+
+bool plan_attention_before(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct device device = *r->device;
+    struct kernel_request forward = *r;
+    device.tile[0] = 0;
+    forward.device = &device;
+    forward.skip = NULL;
+    return plan_attention_sm80(&forward, plan, why);
+}

@@ -16,8 +16,11 @@ struct tile_row {
 
 enum { MAX_DIM = ATTENTION_MOST_DIM }; /* of one product's columns */
 
-/* plan_sm80.c, plan_backward.c */
+/* plan_sm80.c. The second: of a backward pass, the forward kernel that may have to run first, with whatever
+   tile it takes; choices of tiles are those of the main kernel. */
 bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_before(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_backward.c */
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why);

@@ -145,11 +145,6 @@ int64_t sequence_of_row(const struct sequences *s, int64_t flat)
 
 /* ---- a sequence as a call ----------------------------------------------------------------------------- */
 
-static bool is_plain(struct sig_dim dim, enum sym sym)
-{
-    return dim.sym == sym && dim.literal == 0 && dim.times < 2 && dim.plus == 0;
-}
-
 /* Sequence i of a tensor: from its first token on, as many as it has. Elements are `bytes` large. What is
    read by at.b has all sequences' number of batches, at one place. */
 static void cut(const struct sequences *s, int64_t i, const struct sig_arg *a, size_t bytes, lathe_arg *t,
@@ -165,14 +160,14 @@ static void cut(const struct sequences *s, int64_t i, const struct sig_arg *a, s
     }
     for (int d = 0; d < t->ndim; d++) {
         const struct sig_dim dim = lathe__dim_here(p, a->dim[d]);
-        if (is_plain(a->dim[d], SYM_B) && (is_plain(dim, SYM_B) || is_plain(dim, SYM_SEQS))) {
+        if (lathe__dim_is(a->dim[d], SYM_B) && (lathe__dim_is(dim, SYM_B) || lathe__dim_is(dim, SYM_SEQS))) {
             skip += batches || dim.sym == SYM_SEQS ? i * stride[d] : 0;
             shape[d] = s->n;
             stride[d] = 0;
-        } else if (is_plain(dim, SYM_Q)) {
+        } else if (lathe__dim_is(dim, SYM_Q)) {
             skip += batches ? 0 : s->first[i] * stride[d];
             shape[d] = sequence_queries(s, i);
-        } else if (is_plain(dim, SYM_KV)) {
+        } else if (lathe__dim_is(dim, SYM_KV)) {
             skip += batches ? 0 : keys[i] * stride[d];
             shape[d] = s->length[i];
         }

@@ -50,12 +50,9 @@ static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
    key that a sequence may have. */
 static void add_pages(struct signature *s)
 {
-    struct sig_arg *a = sign_add(s, ROLE_IN, "", "pages");
+    struct sig_arg *a = sign_rare(s, ROLE_IN, "pages", LATHE_I32);
     if (!a)
         return;
-    a->dtype = LATHE_I32;
-    a->optional = true;
-    a->rare = true;
     a->presence_built = true;
     a->ndim = 2;
     a->dim[0] = (struct sig_dim){.sym = SYM_SEQS};
@@ -89,12 +86,9 @@ static void add_sequences(struct signature *s)
     } list[] = {{"cu_q", 1}, {"cu_kv", 1}, {"used_kv", 0}};
     const uint8_t cu = (uint8_t)(1 + s->n_args);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        struct sig_arg *a = sign_add(s, ROLE_IN, "", list[i].name);
+        struct sig_arg *a = sign_rare(s, ROLE_IN, list[i].name, LATHE_I32);
         if (!a)
             return;
-        a->dtype = LATHE_I32;
-        a->optional = true;
-        a->rare = true;
         a->presence_built = true;
         a->ndim = 1;
         a->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = list[i].plus};
@@ -132,13 +126,7 @@ static void add_sizes(struct signature *s, const struct ir *ir)
         {.sym = SYM_H_KV, .same_as = SYM_H, .positive = true},
         {.sym = SYM_Q, .same_as = SYM_KV, .usual = 1024, .below = SIZE_POSITIONS},
         {.sym = SYM_KV, .same_as = SYM_Q, .below = SIZE_POSITIONS},
-        {.sym = SYM_SEQS,
-         .same_as = SYM_B,
-         .tied = true,
-         .by = cu,
-         .usual = 4,
-         .implied = true,
-         .counted = true},
+        SIGN_SEQUENCES(cu),
         {.sym = SYM_PAGE, .beside = pages, .positive = true},
         {.sym = SYM_MOST, .beside = pages},
         {.sym = SYM_POOL, .beside = pages, .positive = true},

@@ -41,6 +41,17 @@ void rule_no_reductions(struct rule *r, const struct ir_fn *fn, int i, uint8_t a
             rule_broken(r, fn, i, text, who);
 }
 
+void rule_mods(struct rule *r)
+{
+    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
+            struct ir_stage *stage = &r->ir->mod[m].stage[s];
+            for (int i = 0; i < stage->fn.n_roots; i++)
+                rule_number(r, &stage->fn, i, SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
+        }
+}
+
 /* Where a row value is made; 0: by the prelude. */
 static int final_line(const struct ir *ir, int i)
 {

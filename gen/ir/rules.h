@@ -28,6 +28,8 @@ void rule_number(struct rule *r, struct ir_fn *fn, int i, uint8_t allowed, const
 /* No reduction along `axis` below it, except where the model has one. */
 void rule_no_reductions(struct rule *r, const struct ir_fn *fn, int i, uint8_t axis, const char *who,
                         const char *text);
+/* Every stage of every mod gives one value per element. */
+void rule_mods(struct rule *r);
 /* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
    with q, k, v, o, x, y. */
 void rule_names(struct rule *r);

@@ -53,17 +53,6 @@ bool linear_wants_output(const struct ir *ir)
            (ir->linear.normalise || linear_decay_form(ir) == DECAY_VALUE);
 }
 
-static void check_linear_mods(struct rule *r)
-{
-    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
-            struct ir_stage *stage = &r->ir->mod[m].stage[s];
-            for (int i = 0; i < stage->fn.n_roots; i++)
-                rule_number(r, &stage->fn, i, SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
-        }
-}
-
 static void check_decay(struct rule *r)
 {
     struct ir_fn *decay = &r->ir->linear.decay;
@@ -146,7 +135,7 @@ bool check_linear(struct ir *ir, struct diag *diag)
     struct rule r = {ir, diag, true};
     take_range(ir, &ir->linear.decay, -(double)INFINITY, 0);
     take_range(ir, &ir->linear.delta, 0, 2);
-    check_linear_mods(&r);
+    rule_mods(&r);
     check_decay(&r);
     check_delta_and_bonus(&r);
     check_together(&r);

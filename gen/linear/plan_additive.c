@@ -81,10 +81,7 @@ static void choose_pieces(const struct kernel_request *r, struct linear_plan *to
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct linear_plan *to = &plan->linear;
-    const char *not = why_not_of_spec(r);
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !linear_plan_walks(r, plan, why))
+    if (!linear_serves(why_not_of_spec(r), why) || !linear_plan_walks(r, plan, why))
         return false;
     linear_plan_columns(r, to);
     if (!choose_stages(r, to))

@@ -34,10 +34,8 @@ static bool plan_chunks(const struct kernel_request *r, struct plan *plan, char 
 {
     enum { MOST_D = 128, THREADS = 256 };
     struct linear_plan *to = &plan->linear;
-    const char *not = why_not_delta(r);
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !linear_takes_dim(r, SYM_D, "d", MOST_D, why) || !linear_plan_walks(r, plan, why))
+    if (!linear_serves(why_not_delta(r), why) || !linear_takes_dim(r, SYM_D, "d", MOST_D, why) ||
+        !linear_plan_walks(r, plan, why))
         return false;
     to->chunks = true;
     to->chunk_threads = THREADS;

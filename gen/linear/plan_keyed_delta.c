@@ -39,10 +39,7 @@ static void fill_bytes(struct linear_plan *to, int pad)
 bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct linear_plan *to = &plan->linear;
-    const char *not = why_not_of_spec(r);
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !linear_plan_walks(r, plan, why))
+    if (!linear_serves(why_not_of_spec(r), why) || !linear_plan_walks(r, plan, why))
         return false;
     linear_plan_four_warps(r, to);
     linear_plan_columns(r, to);

@@ -22,14 +22,19 @@ static bool takes_dims(const struct kernel_request *r, int most, char *why)
     return linear_takes_dim(r, SYM_D, "d", most, why) && linear_takes_dim(r, SYM_D_V, "d_v", most, why);
 }
 
+bool linear_serves(const char *why_not, char *why)
+{
+    if (why_not)
+        snprintf(why, REASON_BYTES, "%s", why_not);
+    return !why_not;
+}
+
 bool linear_goes_back(const struct kernel_request *r, const char *why_not, int most, char *why)
 {
     enum { LEAST_SM = 80 };
     if (!why_not && r->device->sm < LEAST_SM)
         why_not = "needs compute capability 8.0 or newer";
-    if (why_not)
-        snprintf(why, REASON_BYTES, "%s", why_not);
-    return !why_not && plan_gradients_exist(r, why) && takes_dims(r, most, why);
+    return linear_serves(why_not, why) && plan_gradients_exist(r, why) && takes_dims(r, most, why);
 }
 
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why)

@@ -20,6 +20,8 @@ bool plan_linear_delta_bwd_sm90(const struct kernel_request *r, struct plan *pla
 bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+/* Is the spec served? why_not: why it is not; NULL: it is. */
+bool linear_serves(const char *why_not, char *why);
 /* What gradients by chunks ask of all: that the spec is served (why_not NULL), the device, that every
    gradient exists, dims up to `most`. */
 bool linear_goes_back(const struct kernel_request *r, const char *why_not, int most, char *why);

@@ -20,38 +20,27 @@ static void add_rows(struct signature *s, const char *name, const enum sym *syms
         a->any_last = true;
 }
 
-static struct sig_arg *add_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype)
-{
-    struct sig_arg *a = sign_add(s, role, "", name);
-    if (!a)
-        return NULL;
-    a->dtype = (uint8_t)dtype;
-    a->optional = true;
-    a->rare = true;
-    return a;
-}
-
 /* S, or its gradient; with `normalise` the sum of keys beside it. */
 static void add_states(struct signature *s, const struct ir *ir, enum arg_role role, const char *state,
                        const char *norm)
 {
-    struct sig_arg *a = add_rare(s, role, state, LATHE_F32);
+    struct sig_arg *a = sign_rare(s, role, state, LATHE_F32);
     if (a)
         sign_dims(a, STATE, 4);
-    a = ir->linear.normalise ? add_rare(s, role, norm, LATHE_F32) : NULL;
+    a = ir->linear.normalise ? sign_rare(s, role, norm, LATHE_F32) : NULL;
     if (a)
         sign_dims(a, STATE, 3);
 }
 
 static void add_sequences(struct signature *s, bool backward)
 {
-    struct sig_arg *cu = add_rare(s, ROLE_IN, "cu", LATHE_I32);
+    struct sig_arg *cu = sign_rare(s, ROLE_IN, "cu", LATHE_I32);
     if (cu) {
         cu->ndim = 1;
         cu->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = 1};
     }
     static const enum sym index[] = {SYM_SEQS};
-    struct sig_arg *a = backward ? NULL : add_rare(s, ROLE_IN, "state_index", LATHE_I32);
+    struct sig_arg *a = backward ? NULL : sign_rare(s, ROLE_IN, "state_index", LATHE_I32);
     if (a)
         sign_dims(a, index, 1);
 }
@@ -75,13 +64,7 @@ static void add_sizes(struct signature *s)
          .counted = true},
         {.sym = SYM_H_K, .same_as = SYM_H, .positive = true},
         {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS},
-        {.sym = SYM_SEQS,
-         .same_as = SYM_B,
-         .tied = true,
-         .by = cu,
-         .usual = 4,
-         .implied = true,
-         .counted = true},
+        SIGN_SEQUENCES(cu),
         {.sym = SYM_SLOTS,
          .same_as = SYM_SEQS,
          .tied = true,

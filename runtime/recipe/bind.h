@@ -76,6 +76,11 @@ static inline struct sig_dim lathe__dim_here(const struct problem *p, struct sig
     dim.sym = p->paged && dim.paged != SYM_ONE ? dim.paged : dim.sym;
     return dim;
 }
+/* Is it the size `sym` itself, and not a multiple of it or one more? */
+static inline bool lathe__dim_is(struct sig_dim dim, enum sym sym)
+{
+    return dim.sym == sym && dim.literal == 0 && dim.times < 2 && dim.plus == 0;
+}
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
