@@ -41,10 +41,10 @@ static void check_tensor_names(struct rule *r)
 static void require_integer(struct rule *r, const struct ir_fn *fn, int root, const char *name)
 {
     char text[96];
-    const enum ir_type type = r->ir->node[fn->root[root]].type;
-    snprintf(text, sizeof text, "returns %s for the i32 result '%.32s'; write i32(...)", ir_type_name(type),
-             name);
-    if (type != TYPE_I32)
+    const struct ir_node *n = &r->ir->node[fn->root[root]];
+    snprintf(text, sizeof text, "returns %s for the i32 result '%.32s'; write i32(...)",
+             ir_type_name(n->type), name);
+    if (n->type != TYPE_I32)
         rule_broken(r, fn, root, text, "forward");
 }
 

@@ -202,6 +202,29 @@ const lathe_arg *data_find_seed(const struct data *d, const char *name)
     return data_find(d, seed);
 }
 
+static double room(double end, double part)
+{
+    return isfinite(end) ? part * fmax(fabs(end), 1) : 0;
+}
+
+static void move_inside(const lathe_arg *t, double least, double most)
+{
+    double *x = t->data;
+    const int64_t n = least <= most ? tensor_count(t) : 0;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] < least ? least : x[i] > most ? most : x[i]; /* NaN stays */
+}
+
+void data_move_inside(struct data *d, const struct ir *ir, double part)
+{
+    for (int i = 0; i < ir->n_inputs; i++) {
+        const struct input_range *range = &ir->input[i].range;
+        const lathe_arg *t = range->real ? data_find(d, ir->input[i].name) : NULL;
+        if (t && t->data && t->dtype == LATHE_F64)
+            move_inside(t, range->least + room(range->least, part), range->most - room(range->most, part));
+    }
+}
+
 void data_free(struct data *d)
 {
     for (int i = 0; i < d->n; i++)

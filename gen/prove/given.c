@@ -47,11 +47,11 @@ static void fit_heads(const int64_t *given, int shared, int64_t *dim)
 }
 
 /* Packed sequences lie in one batch, else each batch is one; and each has a state. */
-static void fit_sequences(const int64_t *given, int64_t *dim)
+static void fit_sequences(const int64_t *given, bool packed, int64_t *dim)
 {
     if (given[SYM_SEQS] >= 0 && given[SYM_B] < 0)
         dim[SYM_B] = 1;
-    else if (given[SYM_B] > 1 && given[SYM_SEQS] < 0)
+    else if (given[SYM_B] >= 0 && given[SYM_SEQS] < 0 && (given[SYM_B] > 1 || !packed))
         dim[SYM_SEQS] = dim[SYM_B];
     dim[SYM_SLOTS] = dim[SYM_SEQS];
 }
@@ -60,13 +60,14 @@ void prover_sizes(const struct prover *p, int64_t *dim)
 {
     dim[SYM_D] = ir_dim_for_pairs(p->ir, (int)dim[SYM_D]);
     dim[SYM_D_V] = ir_dim_for_pairs(p->ir, (int)dim[SYM_D_V]);
+    const bool packed = dim[SYM_SEQS] != dim[SYM_B];
     if (!p->given)
         return;
     for (int i = 0; i < SYM_COUNT; i++)
         if (p->given->dim[i] >= 0)
             dim[i] = p->given->dim[i];
     fit_heads(p->given->dim, proofs_of(p->ir)->shared_heads, dim);
-    fit_sequences(p->given->dim, dim);
+    fit_sequences(p->given->dim, packed, dim);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------- */
@@ -89,7 +90,7 @@ const lathe_arg *given_arg(const struct prover *p, const char *name)
 
 void given_copy(const lathe_arg *from, const lathe_arg *to)
 {
-    const int64_t count = tensor_count(to);
+    const int64_t count = tensor_count(to) < tensor_count(from) ? tensor_count(to) : tensor_count(from);
     for (int64_t i = 0; i < count; i++)
         dtype_store(to->dtype, to->data, i, dtype_load(from->dtype, from->data, i));
 }

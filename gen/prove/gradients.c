@@ -369,6 +369,7 @@ static void check_sizes(struct bench *b, const int64_t *dim, bool may_refuse)
     if (!proof_goes_on(b->p, b->out, "differences", b->n_tried))
         return;
     if (data_make(&b->data, b->p, dim)) {
+        data_move_inside(&b->data, b->p->ir, 2 * STEP);
         b->n_forward = data_select(&b->data, &b->p->forward, b->forward);
         b->n_backward = data_select(&b->data, &b->p->backward, b->backward);
         status = check_all(b, &err);

@@ -88,6 +88,9 @@ int64_t random_below(struct prover *p, int64_t n);
 double random_normal(struct prover *p);
 /* dim: value of every symbol; free dims that are 0 become 16. False: out of memory; data_free either way. */
 bool data_make(struct data *out, struct prover *p, const int64_t *dim);
+/* Floats at an end of the range that their input has move inside by `part` of it, and at least of 1: what
+   moves them further has room on both sides. */
+void data_move_inside(struct data *d, const struct ir *ir, double part);
 void data_free(struct data *d);
 static inline const lathe_arg *data_find(const struct data *d, const char *name)
 {

@@ -148,6 +148,36 @@ static int complain_zero(const struct run *run, const struct prove_given *given)
     return CODE_USAGE;
 }
 
+/* Proofs have a state for each sequence and no pool of them, so that states decide how many sequences there
+   are where nothing else does. */
+static int complain_pool(struct prove_given *given)
+{
+    const int64_t slots = given->dim[SYM_SLOTS];
+    const int64_t seqs = given->dim[SYM_SEQS] >= 0 ? given->dim[SYM_SEQS] : given->dim[SYM_B];
+    if (slots >= 0 && seqs < 0)
+        given->dim[SYM_B] = slots;
+    if (slots < 0 || seqs < 0 || slots == seqs)
+        return CODE_OK;
+    tool_complain(
+        "problem: expected slots to be %lld, since proofs have a state for each sequence and no pool, "
+        "given %lld",
+        (long long)seqs, (long long)slots);
+    return CODE_USAGE;
+}
+
+/* Keys in use, pages and places in a pool have no part in proofs. */
+static int complain_left_out(const struct run *run)
+{
+    for (int i = 0; i < run->n; i++) {
+        const struct sig_arg *a = &run->sig.arg[run->tensor[i].sig];
+        if (!a->rare || a->dtype != LATHE_I32 || a->dim[0].sym != SYM_SEQS || a->dim[0].plus > 0)
+            continue;
+        tool_complain("--input %s: proofs go without it; `lathe run --verify` takes it", a->name);
+        return CODE_USAGE;
+    }
+    return CODE_OK;
+}
+
 /* What the options say, as `lathe run` reads them. */
 static int take_data(struct run *run, struct prove_given *given)
 {
@@ -166,7 +196,10 @@ static int take_data(struct run *run, struct prove_given *given)
         if (run->sig.arg[i].optional && run->sig.arg[i].presence_built && !run->sig.arg[i].rare &&
             !arg_in(run->problem.present, i))
             snprintf(given->absent[given->n_absent++], NAME_MAX_BYTES, "%s", run->sig.arg[i].name);
-    return complain_zero(run, given);
+    code = complain_left_out(run);
+    if (code == CODE_OK)
+        code = complain_pool(given);
+    return code == CODE_OK ? complain_zero(run, given) : code;
 }
 
 /* ---- proofs ------------------------------------------------------------------------------------ */

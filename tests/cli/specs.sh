@@ -104,6 +104,20 @@ LUA
 expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=2,t=12 --output out=page.npy # 0 to 3
 expect 0 'gradients' '' "$LATHE" check pages.lua --input page=page.npy --problem kv=48,pages=4 --set wide=4
 expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy --problem kv=49,pages=4 --set wide=4
+# one batch that is asked for is no packed sequences; each sequence has a state; an end of a range is a number like others
+expect 0 'steps = whole            ok' '' "$LATHE" check simple_gla --problem b=1,t=6
+expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output state_out=state.npy
+expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear --input state=state.npy
+expect 2 '' 'problem: expected slots to be 5, since proofs have a state for each sequence' "$LATHE" check linear --input state=state.npy --problem b=5
+expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=1,t=1 --output out=one.npy
+expect 2 '' '--input used_kv: proofs go without it' "$LATHE" check causal --input used_kv=one.npy
+cat >zeros.lua <<'LUA'
+return elementwise { over = { "b", "h", "t" }, operands = { a = tensor("float") }, results = { g = tensor("f32") }, forward = function(v) return 0.0 * v.a end }
+LUA
+expect 0 'kernel' '' "$LATHE" run zeros.lua --device host --problem b=1,h=2,t=6 --output g=zeros.npy
+expect 0 'gradients                ok' '' "$LATHE" check simple_gla --input g=zeros.npy
+expect 0 'gradients                ok' '' "$LATHE" check delta_rule --input beta=zeros.npy
+expect 0 'f32 = double             ok' '' "$LATHE" check lightning --set depth=1
 expect 1 'causal' 'wrong.lua:' "$LATHE" check wrong.lua causal
 printf 'x' >not_readable.lua
 chmod 000 not_readable.lua
