@@ -1,13 +1,14 @@
 #!/bin/sh
 # quickstart.sh: from nothing to a running kernel: installs what is missing, builds, then checks, generates, compiles
 # and runs specs/causal.lua, on the GPU or, where there is none, on the host device.
-#     sh examples/quickstart.sh [SPEC]
+#     sh examples/quickstart.sh [SPEC]        a file, relative to the folder of the call
 # Prints what each stage did and how long it took; the last stage prints the error against the evaluator.
 set -u
+spec=${1:-specs/causal.lua}
+[ ! -f "$PWD/$spec" ] || spec=$PWD/$spec
 cd "$(dirname "$0")/.." || exit 1
 . tests/setup.sh
 
-spec=${1:-specs/causal.lua}
 build=${LATHE_BUILD:-build}
 out=${LATHE_OUT:-out}
 name=$(basename "$spec" .lua)

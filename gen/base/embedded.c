@@ -21,7 +21,7 @@ const struct embedded *embedded_find(const char *name)
     return NULL;
 }
 
-void embedded_nearest(struct nearest *nearest)
+static void try_shipped(struct nearest *nearest)
 {
     for (const struct embedded *file = embedded_files; file->name != NULL; file++) {
         char name[48];
@@ -32,4 +32,19 @@ void embedded_nearest(struct nearest *nearest)
         snprintf(name, sizeof name, "%.*s", (int)(size - strlen("specs/.lua")), file->name + 6);
         lathe__nearest_try(nearest, name);
     }
+}
+
+/* "causal.lua", where there is no such file, is meant as the shipped causal. */
+void embedded_nearest(struct nearest *nearest)
+{
+    char stem[48];
+    struct nearest other = {.word = stem};
+    const size_t size = strlen(nearest->word);
+    try_shipped(nearest);
+    if (nearest->best[0] || size <= 4 || size - 4 >= sizeof stem ||
+        strcmp(nearest->word + size - 4, ".lua") != 0)
+        return;
+    snprintf(stem, sizeof stem, "%.*s", (int)(size - 4), nearest->word);
+    try_shipped(&other);
+    snprintf(nearest->best, sizeof nearest->best, "%s", other.best);
 }

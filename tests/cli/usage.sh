@@ -18,6 +18,7 @@ expect 2 '' "unknown command 'polish'" "$LATHE" help polish
 expect 2 '' "unknown command ''" "$LATHE" ''
 expect 2 '' "did you mean 'check'?" "$LATHE" chek causal
 expect 2 '' "did you mean 'causal'?" "$LATHE" check casual
+expect 2 '' "did you mean 'causal'?" "$LATHE" check causal.lua
 expect 2 '' "did you mean '--problem'?" "$LATHE" run causal --problm dtype=bf16
 expect 2 '' "did you mean 'dtype'?" "$LATHE" run causal --problem dtyp=bf16
 
