@@ -9,6 +9,7 @@
 
 struct diag;
 struct emitter;
+struct facts;
 struct kernel_request;
 struct kind_proofs;
 struct params;
@@ -44,6 +45,10 @@ struct kind_row {
     /* Those of lathe__lengths by which the choice among them may differ, as pipeline/pick.h has it; NULL:
        none. */
     int (*lengths)(lathe_pass pass, const struct problem *problem, const struct device *device);
+    /* Of a plan, for `lathe explain`: its numbers and reason; how many parts its work has, of which each
+       keeps a multiprocessor busy, and what they are, where that is known (NULL: it never is). */
+    void (*explain)(struct facts *f, const struct plan *plan);
+    int64_t (*parts)(const struct plan *plan, const struct problem *p, const char **what);
     const char *variant_includes; /* lines in front of struct variant */
     /* What the text of formulas asks (gen/emit). */
     const char *row_text; /* at.row; NULL: there is none */

@@ -7,7 +7,9 @@
 #include "gen/linear/backward.h"
 #include "lathe_types.h"
 
+struct facts;
 struct kernel_request;
+struct plan;
 
 struct linear_kernel {
     struct ir *w;            /* NULL: r->refused says why there is none */
@@ -15,5 +17,6 @@ struct linear_kernel {
 };
 lathe_status linear_lower(struct kernel_request *r);
 void linear_release(struct kernel_request *r);
+void linear_explain(struct facts *f, const struct plan *plan);
 
 #endif

@@ -6,7 +6,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/facts.h"
 #include "gen/base/text.h"
-#include "gen/ir/spec.h"
+#include "gen/ir/kind.h"
 #include "gen/pipeline/pick.h"
 #include "gen/plan/plan.h"
 #include "gen/plan/request.h"
@@ -107,98 +107,14 @@ void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, cons
 
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
-static bool is_attention(const struct plan *plan)
-{
-    return plan->row->form == PLAN_ATTENTION || plan->row->form == PLAN_ATTENTION_BACK;
-}
-
-static void explain_reason(struct facts *f, const struct plan *plan)
-{
-    facts_string(f, "reason", plan->reason);
-    facts_line(f, "  reason        %s\n", plan->reason);
-}
-
-static void explain_tiles(struct facts *f, const struct plan *plan)
-{
-    const struct attention_plan *a = &plan->attention;
-    const struct back_plan *back = &a->back;
-    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
-    const int bm = backward ? back->bm : a->bm;
-    const int bn = backward ? back->bn : a->bn;
-    const int stages = backward ? back->stages : a->stages;
-    const int warps = backward ? back->warps : a->warps;
-    const int smem = backward ? back->smem_bytes : a->smem_bytes;
-    facts_open(f, "tiles", '{');
-    facts_integer(f, "queries", bm);
-    facts_integer(f, "keys", bn);
-    facts_integer(f, "stages", stages);
-    facts_integer(f, "warps", warps);
-    facts_close(f);
-    facts_integer(f, "shared_memory", smem);
-    facts_line(
-        f, "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n",
-        bm, bn, stages, warps, backward ? back->dk : a->d_pad, backward ? back->dv : a->dv_pad);
-    facts_line(f, "  shared memory %d bytes\n", smem);
-    explain_reason(f, plan);
-    if (!a->rows[0] || (backward && !back->forward))
-        return;
-    facts_string(f, "rows", a->rows);
-    facts_line(f, "  rows          %s\n", a->rows);
-}
-
-static void explain_block(struct facts *f, const struct plan *plan)
-{
-    const struct row_plan *rows = &plan->rows;
-    const struct map_plan *maps = &plan->maps;
-    const bool of_maps = plan->row->form == PLAN_MAPS;
-    facts_open(f, "block", '{');
-    facts_integer(f, "threads", of_maps ? maps->threads : rows->threads);
-    facts_integer(f, "vector", of_maps ? maps->vector : rows->vector);
-    facts_close(f);
-    facts_integer(f, "shared_memory", of_maps ? 0 : rows->smem_bytes);
-    if (of_maps)
-        facts_line(
-            f,
-            "  block         %d threads, each %d points of the last dim and %d steps or more along another\n",
-            maps->threads, maps->vector, maps->steps);
-    else
-        facts_line(f,
-                   "  block         %d threads for %d rows, vectors of %d elements, %d elements of a row in "
-                   "registers\n",
-                   rows->threads, rows->rows_per_block, rows->vector, rows->per_thread);
-    facts_line(f, "  shared memory %d bytes\n", of_maps ? 0 : rows->smem_bytes);
-    explain_reason(f, plan);
-}
-
-static void explain_state(struct facts *f, const struct plan *plan)
-{
-    const struct linear_plan *linear = &plan->linear;
-    facts_open(f, "state", '{');
-    facts_integer(f, "value_slices", linear->slices);
-    facts_integer(f, "warps", linear->warps);
-    facts_close(f);
-    facts_line(f, "  state         cut into %d slices of value channels", linear->slices);
-    if (linear->chunk > 0)
-        facts_line(f, " and %d of key channels, kept every %d tokens", linear->row_slices, linear->chunk);
-    facts_line(f, "; a block of %d warps for a slice of a head of a sequence\n", linear->warps);
-    explain_reason(f, plan);
-}
-
-void explain_plan(struct facts *f, const struct plan *plan)
+void explain_plan(struct facts *f, const struct kernel_request *r, const struct plan *plan)
 {
     facts_bool(f, "served", true);
     facts_string(f, "template", plan->row->name);
     facts_string(f, "file", plan->row->file);
     facts_string(f, "tile", plan->tile);
     facts_line(f, "  template      %s (%s)\n", plan->row->name, plan->row->file);
-    if (is_attention(plan))
-        explain_tiles(f, plan);
-    else if (plan->row->form == PLAN_LINEAR)
-        explain_state(f, plan);
-    else if (plan->row->form == PLAN_COMBINE)
-        explain_reason(f, plan);
-    else
-        explain_block(f, plan);
+    kinds[r->ir->kind].explain(f, plan);
 }
 
 /* Templates that come before the chosen one. */
@@ -256,41 +172,21 @@ static void explain_kernel(struct facts *f, const struct launch *l, const struct
             l->entry, blocks_of(l, p), l->threads, l->smem_bytes);
 }
 
-/* Of attention's main kernel: query tiles, or blocks of keys in the backward pass, of all heads. */
-static int64_t parts_of_work(const struct plan *plan, const struct problem *p)
-{
-    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
-    const int rows = plan->attention.bm;
-    if (!backward && plan->attention.parts)
-        return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) *
-               (plan->attention.parts_even ? lathe__even_key_parts(p, rows, plan->attention.part_blocks)
-                                           : lathe__key_parts(p, rows, plan->attention.part_blocks));
-    const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
-    const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
-    const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)
-                         : packed > 1 ? (int64_t)(64 / packed) * (plan->attention.bm / 64)
-                                      : plan->attention.bm;
-    const int64_t tiles = (p->dim[backward ? SYM_KV : SYM_Q] + step - 1) / step;
-    return heads * tiles * (backward && plan->attention.back.paired ? 2 : 1);
-}
-
 /* A part of the work keeps one multiprocessor busy, at the least. */
-static void explain_busy(struct facts *f, const struct plan *plan, const struct problem *p,
-                         const struct device *device)
+static void explain_busy(struct facts *f, const struct kernel_request *r, const struct plan *plan)
 {
-    if (!is_attention(plan) || device->sm_count <= 0)
+    const struct kind_row *kind = &kinds[r->ir->kind];
+    const char *what = NULL;
+    const int64_t parts = kind->parts ? kind->parts(plan, r->problem, &what) : 0;
+    const int64_t sms = r->device->sm_count;
+    if (!what || sms <= 0)
         return;
-    const int64_t parts = parts_of_work(plan, p);
-    const int64_t sms = device->sm_count;
     const int64_t busy = parts < sms ? parts : sms;
     facts_integer(f, "busy_multiprocessors", busy);
     facts_integer(f, "multiprocessors", sms);
     facts_line(
         f, "  busy          %" PRId64 " of %" PRId64 " multiprocessors (%.0f %%): there %s %" PRId64 " %s\n",
-        busy, sms, 100.0 * (double)busy / (double)sms, parts == 1 ? "is" : "are", parts,
-        plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys"
-        : plan->attention.parts                ? "parts of query tiles"
-                                               : "query tiles");
+        busy, sms, 100.0 * (double)busy / (double)sms, parts == 1 ? "is" : "are", parts, what);
 }
 
 void explain_kernels(struct facts *f, const struct kernel_request *r, const struct plan *plan,
@@ -304,5 +200,5 @@ void explain_kernels(struct facts *f, const struct kernel_request *r, const stru
     for (int i = 0; i < source->n_launches; i++)
         explain_kernel(f, &source->launch[i], r->problem);
     facts_close(f);
-    explain_busy(f, plan, r->problem, r->device);
+    explain_busy(f, r, plan);
 }

@@ -18,7 +18,7 @@ struct source;
 void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, const struct signature *sig,
                      const struct problem *p);
 /* A plan: its template, tiles and reason; then, where there are any, the templates before it that refused. */
-void explain_plan(struct facts *f, const struct plan *plan);
+void explain_plan(struct facts *f, const struct kernel_request *r, const struct plan *plan);
 void explain_refusals(struct facts *f, const struct kernel_request *r);
 /* No template serves: `why` has a line for each. */
 void explain_unserved(struct facts *f, const char *why);

@@ -24,4 +24,8 @@ struct plan {
     };
 };
 
+struct facts;
+/* What every kind says of a plan, behind its numbers. */
+void plan_explain_reason(struct facts *f, const struct plan *plan);
+
 #endif

@@ -7,7 +7,9 @@
 
 #include "gen/rowwise/pass.h"
 
+struct facts;
 struct kernel_request;
+struct plan;
 
 struct row_kernel {
     struct row_pass pass;
@@ -20,5 +22,6 @@ struct row_kernel {
 /* Columns of kinds. A refusal is in the request; MEMORY is the one failure. */
 lathe_status rowwise_lower(struct kernel_request *r);
 void rowwise_release(struct kernel_request *r);
+void rowwise_explain(struct facts *f, const struct plan *plan);
 
 #endif

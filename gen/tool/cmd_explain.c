@@ -91,7 +91,7 @@ static int explain_choice(struct facts *f, const struct kernel_request *r, const
     }
     if (status != LATHE_OK)
         return complain_error(&err);
-    explain_plan(f, &plan);
+    explain_plan(f, r, &plan);
     if (is_tuned)
         explain_tuned(f, &tuned);
     explain_refusals(f, r);

@@ -174,7 +174,7 @@ static lathe_status explain_kernel(struct facts *f, const struct kernel_request 
     struct source *source = status == LATHE_OK ? calloc(1, sizeof *source) : NULL; /* large for a stack */
     if (!source)
         return lathe__fail_memory(err);
-    explain_plan(f, &plan);
+    explain_plan(f, r, &plan);
     explain_refusals(f, r);
     status = emit(r, &plan, source, err);
     if (status == LATHE_OK)

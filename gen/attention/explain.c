@@ -1,0 +1,72 @@
+/*
+ * explain.c: the numbers of a plan for `lathe explain`, and of how many parts its work is. In: a plan. Out:
+ * facts.
+ */
+#include "gen/attention/kernel.h"
+#include "gen/base/facts.h"
+#include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
+
+static void explain_tiles(struct facts *f, const struct plan *plan)
+{
+    const struct attention_plan *a = &plan->attention;
+    const struct back_plan *back = &a->back;
+    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
+    const int bm = backward ? back->bm : a->bm;
+    const int bn = backward ? back->bn : a->bn;
+    const int stages = backward ? back->stages : a->stages;
+    const int warps = backward ? back->warps : a->warps;
+    const int smem = backward ? back->smem_bytes : a->smem_bytes;
+    facts_open(f, "tiles", '{');
+    facts_integer(f, "queries", bm);
+    facts_integer(f, "keys", bn);
+    facts_integer(f, "stages", stages);
+    facts_integer(f, "warps", warps);
+    facts_close(f);
+    facts_integer(f, "shared_memory", smem);
+    facts_line(
+        f, "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n",
+        bm, bn, stages, warps, backward ? back->dk : a->d_pad, backward ? back->dv : a->dv_pad);
+    facts_line(f, "  shared memory %d bytes\n", smem);
+    plan_explain_reason(f, plan);
+    if (!a->rows[0] || (backward && !back->forward))
+        return;
+    facts_string(f, "rows", a->rows);
+    facts_line(f, "  rows          %s\n", a->rows);
+}
+
+void attention_explain(struct facts *f, const struct plan *plan)
+{
+    if (plan->row->form == PLAN_COMBINE)
+        plan_explain_reason(f, plan);
+    else
+        explain_tiles(f, plan);
+}
+
+/* Query tiles, or blocks of keys in the backward pass, of all heads. */
+static int64_t count_parts(const struct plan *plan, const struct problem *p)
+{
+    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
+    const int rows = plan->attention.bm;
+    if (!backward && plan->attention.parts)
+        return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) *
+               (plan->attention.parts_even ? lathe__even_key_parts(p, rows, plan->attention.part_blocks)
+                                           : lathe__key_parts(p, rows, plan->attention.part_blocks));
+    const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
+    const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
+    const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)
+                         : packed > 1 ? (int64_t)(64 / packed) * (plan->attention.bm / 64)
+                                      : plan->attention.bm;
+    const int64_t tiles = (p->dim[backward ? SYM_KV : SYM_Q] + step - 1) / step;
+    return heads * tiles * (backward && plan->attention.back.paired ? 2 : 1);
+}
+
+int64_t attention_parts(const struct plan *plan, const struct problem *p, const char **what)
+{
+    if (plan->row->form == PLAN_COMBINE)
+        return 0;
+    *what = plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys"
+            : plan->attention.parts                ? "parts of query tiles"
+                                                   : "query tiles";
+    return count_parts(plan, p);
+}
