@@ -5,6 +5,7 @@
  * be read, 3 where memory ran out. Every spec is looked at, whatever the one before it did.
  */
 #include "gen/prove/index_ranges.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/tool/run.h"
 
 #include <math.h>
@@ -165,17 +166,47 @@ static int complain_pool(struct prove_given *given)
     return CODE_USAGE;
 }
 
-/* Keys in use, pages and places in a pool have no part in proofs. */
-static int complain_left_out(const struct run *run)
+static bool is_list(const struct sig_arg *a)
 {
-    for (int i = 0; i < run->n; i++) {
-        const struct sig_arg *a = &run->sig.arg[run->tensor[i].sig];
-        if (!a->rare || a->dtype != LATHE_I32 || a->dim[0].sym != SYM_SEQS || a->dim[0].plus > 0)
+    return a->rare && a->dtype == LATHE_I32 && a->dim[0].sym == SYM_SEQS;
+}
+
+/* Where packed sequences begin: tokens are as many as it says, where nothing else does. */
+static int take_places(const struct run_tensor *t, const char *name, struct prove_given *given)
+{
+    const int32_t *place = t->host;
+    for (int64_t i = 0; i < t->count; i++) {
+        if (place[i] >= (i > 0 ? place[i - 1] : 0) && (i > 0 || place[i] == 0))
             continue;
-        tool_complain("--input %s: proofs go without it; `lathe run --verify` takes it", a->name);
+        tool_complain("--input %s: expected places from 0 that do not fall, given %d at [%lld]", name,
+                      place[i], (long long)i);
         return CODE_USAGE;
     }
-    return CODE_OK;
+    if (given->dim[SYM_T] < 0)
+        given->dim[SYM_T] = place[t->count - 1];
+    if (given->dim[SYM_T] == place[t->count - 1])
+        return CODE_OK;
+    tool_complain("--input %s: expected it to end at t=%lld, given %d", name, (long long)given->dim[SYM_T],
+                  place[t->count - 1]);
+    return CODE_USAGE;
+}
+
+/* Keys in use, pages and places in a pool have no part in proofs, and packed sequences where each is a call
+   of its own. */
+static int take_lists(const struct run *run, struct prove_given *given)
+{
+    const bool unpacked = proofs_of(run->ir)->unpacked;
+    int code = CODE_OK;
+    for (int i = 0; i < run->n && code == CODE_OK; i++) {
+        const struct sig_arg *a = &run->sig.arg[run->tensor[i].sig];
+        if (is_list(a) && a->dim[0].plus > 0 && !unpacked) {
+            code = take_places(&run->tensor[i], a->name, given);
+        } else if (is_list(a)) {
+            tool_complain("--input %s: proofs go without it; `lathe run --verify` takes it", a->name);
+            code = CODE_USAGE;
+        }
+    }
+    return code;
 }
 
 /* What the options say, as `lathe run` reads them. */
@@ -196,7 +227,7 @@ static int take_data(struct run *run, struct prove_given *given)
         if (run->sig.arg[i].optional && run->sig.arg[i].presence_built && !run->sig.arg[i].rare &&
             !arg_in(run->problem.present, i))
             snprintf(given->absent[given->n_absent++], NAME_MAX_BYTES, "%s", run->sig.arg[i].name);
-    code = complain_left_out(run);
+    code = take_lists(run, given);
     if (code == CODE_OK)
         code = complain_pool(given);
     return code == CODE_OK ? complain_zero(run, given) : code;

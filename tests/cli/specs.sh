@@ -111,6 +111,11 @@ expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear --input state=st
 expect 2 '' 'problem: expected slots to be 5, since proofs have a state for each sequence' "$LATHE" check linear --input state=state.npy --problem b=5
 expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=1,t=1 --output out=one.npy
 expect 2 '' '--input used_kv: proofs go without it' "$LATHE" check causal --input used_kv=one.npy
+{ printf '\223NUMPY\001\000v\000' && printf '%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }" &&
+    printf '\000\000\000\000\002\000\000\000\006\000\000\000'; } >places.npy
+expect 0 'chunks = recurrence      ok' '' "$LATHE" check simple_gla --input cu=places.npy
+expect 2 '' '--input cu_q: proofs go without it' "$LATHE" check causal --input cu_q=places.npy
+expect 2 '' '--input cu: expected it to end at t=7, given 6' "$LATHE" check simple_gla --input cu=places.npy --problem t=7
 cat >zeros.lua <<'LUA'
 return elementwise { over = { "b", "h", "t" }, operands = { a = tensor("float") }, results = { g = tensor("f32") }, forward = function(v) return 0.0 * v.a end }
 LUA
