@@ -347,9 +347,12 @@ static lathe_status check_free_dims(const struct signature *sig, struct problem 
             if (!arg_in(p->present, i) || (dim.literal > 0 || p->dim[dim.sym] >= 0))
                 continue;
             if (!a->optional)
-                return lathe__fail(
-                    err, LATHE_ARG, "problem: the size of dim '%s' of input '%s' has no default; add %s=SIZE",
-                    lathe__sym_text(sig, a->dim[k].sym), a->name, lathe__sym_text(sig, a->dim[k].sym));
+                return lathe__fail(err, LATHE_ARG,
+                                   "problem: the size of dim '%s' of input '%s' has no default; add %s=SIZE "
+                                   "(the spec's own name for a "
+                                   "size: those of every call are in specs/reference/inputs.md)",
+                                   lathe__sym_text(sig, a->dim[k].sym), a->name,
+                                   lathe__sym_text(sig, a->dim[k].sym));
             p->present &= ~arg_bit(i);
         }
     }

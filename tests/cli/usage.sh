@@ -41,6 +41,10 @@ expect 0 '  bench      SPEC --lengths N,...   measure' '' "$LATHE" help
 expect 0 '  cache      info|verify|clear|...  look at' '' "$LATHE" help
 expect 0 '  --pass forward|backward|combine' '' "$LATHE" help run
 
+# a dim with a name of the spec's own, which may have been meant for another
+echo 'return attention { inputs = { bias = tensor("f32", "heads") }, score_mod = function(s, at, x) return s + x.bias(at.h) end }' >heads.lua
+expect 2 '' "add heads=SIZE (the spec's own name for a size: those of every call are in specs/reference/inputs.md)" "$LATHE" run heads.lua --device host
+
 # what ships with the tool
 expect 0 'return attention' '' "$LATHE" show causal
 expect 2 '' "did you mean 'causal'?" "$LATHE" show casual
