@@ -230,7 +230,12 @@ double sums_left(double products, int64_t tokens, bool each);
 /* The values of `data`, moved. False: out of memory. case_data_close either way. */
 bool noise_data_open(struct case_data *noisy, const struct test_case *c, const struct case_data *data,
                      int sample);
-/* The values of `data` with a fault that a kernel might have, to see whether the bounds catch it. */
+/* faults.c: values with a fault that a kernel might have, to see whether the bounds catch it. Of a map all
+ * tensors are rows. NULL: out of memory; the caller frees the copy. */
+enum fault_kind { FAULT_ROWS /* attention and rowwise */, FAULT_SUMS /* linear attention */, FAULT_MAP };
+void fault_values(double *value, const struct tensor *t, enum fault_kind kind, enum fault fault);
+double *fault_copy(const double *value, const struct tensor *t, enum fault_kind kind, enum fault fault);
+/* All values of `data`. False: out of memory. case_data_close either way. */
 bool fault_data_open(struct case_data *wrong, const struct test_case *c, const struct case_data *data,
                      enum fault fault);
 

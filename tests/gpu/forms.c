@@ -125,6 +125,38 @@ static lathe_status run_reference(const struct bench *bench, lathe_spec *spec, c
     return status;
 }
 
+/* Of one sequence, [tokens, heads, d]. */
+static void do_wrong(double *value, const char *name, int heads, int tokens, int d, enum fault fault)
+{
+    struct tensor t = {
+        .ndim = 2, .shape = {tokens, (int64_t)heads * d}, .count = (int64_t)tokens * heads * d};
+    (void)snprintf(t.row.name, sizeof t.row.name, "%s", name);
+    fault_values(value, &t, FAULT_ROWS, fault);
+}
+
+/* The values once more, with a fault where the test itself is tested, and what the reference makes of them.
+ */
+static lathe_status open_reference(struct values *exact, const struct bench *bench, lathe_spec *spec,
+                                   const struct form_case *c, struct values *x, uint64_t seed,
+                                   lathe_error *err)
+{
+    if (!values_open(exact, c, seed)) {
+        return LATHE_MEMORY;
+    }
+    for (int i = 0; i < c->n; i++) {
+        const int64_t row = (int64_t)exact->first_q[i] * c->h * c->d;
+        const int64_t key_row = (int64_t)exact->first_kv[i] * c->h_kv * c->d;
+        do_wrong(exact->q + row, "q", c->h, c->q[i], c->d, bench->fault);
+        do_wrong(exact->k + key_row, "k", c->h_kv, c->kv[i], c->d, bench->fault);
+        do_wrong(exact->v + key_row, "v", c->h_kv, c->kv[i], c->d, bench->fault);
+    }
+    const lathe_status status = run_reference(bench, spec, c, exact, err);
+    const size_t rows = (size_t)x->first_q[c->n] * (size_t)c->h;
+    memcpy(x->o, exact->o, rows * (size_t)c->d * sizeof *x->o);
+    memcpy(x->final, exact->final, rows * sizeof *x->final);
+    return status;
+}
+
 /* ---- verdicts --------------------------------------------------------------------------------------------
  */
 
@@ -298,12 +330,13 @@ void forms_check(const struct bench *bench, const struct test_case *whole, struc
 {
     const struct form_case *c = whole->forms;
     struct values x;
+    struct values exact = {NULL};
     lathe_spec *spec = NULL;
     lathe_error err = {0};
     lathe_status status = open_spec(&spec, c, &err);
     const bool there = values_open(&x, c, whole->seed);
     if (status == LATHE_OK && there) {
-        status = run_reference(bench, spec, c, &x, &err);
+        status = open_reference(&exact, bench, spec, c, &x, whole->seed, &err);
     }
     struct agreed agreed = {.kernel = ""};
     agreed.bits =
@@ -315,13 +348,14 @@ void forms_check(const struct bench *bench, const struct test_case *whole, struc
                 check_form(bench, whole, &f, spec, &agreed, tally);
             }
         }
-        forms_check_gradients(bench, whole, &f, &x, spec, tally);
+        forms_check_gradients(bench, whole, &f, &x, &exact, spec, tally);
     } else {
         case_fail(tally, whole, "reference", err.text[0] ? err.text : "out of host memory");
     }
     free(agreed.bits);
     free(f.pages);
     values_close(&x);
+    values_close(&exact);
     lathe_spec_destroy(spec);
 }
 

@@ -75,8 +75,9 @@ lathe_status form_run_parts(struct call *call, struct call *out, const struct fo
 lathe_status form_run_graph(const struct call *call, const struct form *f, lathe_spec *spec,
                             lathe_error *err);
 
-/* forms_gradients.c: of the packed form; changes values that nothing comes of. */
+/* forms_gradients.c: of the packed form; changes values that nothing comes of. exact: those of the reference.
+ */
 void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
-                           struct values *x, lathe_spec *spec, struct tally *tally);
+                           struct values *x, struct values *exact, lathe_spec *spec, struct tally *tally);
 
 #endif

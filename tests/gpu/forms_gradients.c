@@ -163,7 +163,7 @@ static const char *judge(const struct form *f, const struct call *call, enum gra
 }
 
 void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
-                           struct values *x, lathe_spec *spec, struct tally *tally)
+                           struct values *x, struct values *exact, lathe_spec *spec, struct tally *tally)
 {
     struct call call = {.side = &bench->tested};
     struct test_case one = *whole;
@@ -179,7 +179,7 @@ void forms_check_gradients(const struct bench *bench, const struct test_case *wh
         return;
     }
     if (gradients_open(&g, f->c, x)) {
-        status = run_reference(bench, spec, f->c, x, &g, &err);
+        status = run_reference(bench, spec, f->c, exact, &g, &err);
         poison(f->c, x, &g);
     }
     if (status == LATHE_OK) {

@@ -115,11 +115,20 @@ static bool wanted(const struct options *options, const char *group)
     return !options->only;
 }
 
-/* The others have no q, k, v or x. */
+/* References of lists have none; packed cases are not compiled in a dry run but for one in four. */
 static bool sees_faults(const char *group)
 {
-    return !strstr(group, "elementwise") && !strstr(group, "lists") && !strstr(group, "packed") &&
-           !strstr(group, "linear") && !strstr(group, "forms");
+    return !strstr(group, "lists") && !strstr(group, "packed");
+}
+
+/* Whether a bound catches a fault is told by a part of a long list; 5 divides the sizes of no spec. */
+static void thin_out(struct case_list *list)
+{
+    int n = 0;
+    for (int i = 0; i < list->n && list->n > 50; i += 5) {
+        list->item[n++] = list->item[i];
+    }
+    list->n = n > 0 ? n : list->n;
 }
 
 static void run_groups(const struct bench *bench, const struct request *request, struct totals *totals)
@@ -130,6 +139,9 @@ static void run_groups(const struct bench *bench, const struct request *request,
     for (int i = 0; matrix_groups[i]; i++) {
         if (wanted(options, matrix_groups[i]) && (!options->fault || sees_faults(matrix_groups[i]))) {
             cases_of_group(&list, matrix_groups[i], options->quick, options->dry);
+            if (options->fault) {
+                thin_out(&list);
+            }
             group_run(matrix_groups[i], &list, bench, options, totals);
         }
     }

@@ -286,7 +286,7 @@ struct reference {
     const struct side *side;
     lathe_spec *spec;
     const struct test_case *c;
-    double *const *value;
+    double *value[CASE_ARGS]; /* its own: they have a fault where the test itself is tested */
     struct placed exact;
     struct placed moved[SAMPLES];
     bool has_moved;
@@ -482,8 +482,8 @@ static void check_results(const struct placed *p, const struct bench *bench, str
     case_judged(bench, tally, c, where, worst, wrong);
 }
 
-static void check_run(const struct bench *bench, struct reference *r, struct case_run run,
-                      struct tally *tally)
+static void check_run(const struct bench *bench, struct reference *r, double *const *value,
+                      struct case_run run, struct tally *tally)
 {
     const struct test_case *c = r->c;
     char where[64];
@@ -492,7 +492,7 @@ static void check_run(const struct bench *bench, struct reference *r, struct cas
     const struct side *side = c->deterministic ? &bench->strict : &bench->tested;
     (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype),
                    c->map->strided ? "strided" : layout_name(run.layout));
-    lathe_status status = open_run(&p, side, r->spec, c, r->value, run, &err);
+    lathe_status status = open_run(&p, side, r->spec, c, value, run, &err);
     for (int again = 0; again < 2 && status == LATHE_OK; again++) {
         status = launch_run(&p, side, again == 1, &err);
     }
@@ -525,6 +525,28 @@ static bool make_values(double **value, const struct test_case *c)
     return true;
 }
 
+/* The values of the reference; numbers that say where something lies have no faults. */
+static bool copy_values(struct reference *r, double *const *value, enum fault fault)
+{
+    struct map_given given;
+    map_arguments(&given, r->c);
+    for (int i = 0; i < given.n; i++) {
+        struct tensor t;
+        shape_of(&t, &given.arg[i]);
+        const bool exact =
+            t.row.role == ROLE_SCALAR || (t.row.fill != FILL_NORMAL && t.row.fill != FILL_UNIFORM);
+        if (!value[i]) {
+            continue;
+        }
+        r->value[i] =
+            fault_copy(value[i], &t, r->c->sums ? FAULT_SUMS : FAULT_MAP, exact ? FAULT_NONE : fault);
+        if (!r->value[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void close_reference(struct reference *r)
 {
     close_run(&r->exact, r->side);
@@ -532,26 +554,30 @@ static void close_reference(struct reference *r)
         close_run(&r->moved[s], r->side);
     }
     lathe_spec_destroy(r->spec);
+    for (int i = 0; i < CASE_ARGS; i++) {
+        free(r->value[i]);
+    }
 }
 
 void map_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
 {
     double *value[CASE_ARGS] = {NULL};
-    struct reference r = {.side = &bench->reference, .c = c, .value = value};
+    struct reference r = {.side = &bench->reference, .c = c};
     lathe_error err;
     const char *const name = c->map->spec->name;
     const char *const text = c->sums ? linear_text(name) : NULL;
     lathe_status status = text ? lathe_spec_parse(&r.spec, name, text, strlen(text), &err)
                                : lathe_spec_load(&r.spec, name, &err);
     if (status == LATHE_OK) {
-        status = make_values(value, c) ? run_reference(&r.exact, &r, value, &err)
-                                       : give_up(&err, LATHE_MEMORY, "out of host memory");
+        status = make_values(value, c) && copy_values(&r, value, bench->fault)
+                     ? run_reference(&r.exact, &r, r.value, &err)
+                     : give_up(&err, LATHE_MEMORY, "out of host memory");
     }
     if (status != LATHE_OK) {
         case_fail(tally, c, "reference", err.text);
     }
     for (int i = 0; i < c->n_runs && status == LATHE_OK; i++) {
-        check_run(bench, &r, c->run[i], tally);
+        check_run(bench, &r, value, c->run[i], tally);
     }
     close_reference(&r);
     for (int i = 0; i < CASE_ARGS; i++) {
