@@ -64,5 +64,7 @@ void lathe__store_le(unsigned char *p, uint64_t value, int bytes);
 uint64_t lathe__load_le(const unsigned char *p, int bytes);
 /* 0, or an errno: EFBIG where a limit on the size of files ends it. */
 int lathe__write_all(int fd, const void *data, size_t size);
+/* The first `size` bytes of a file. 0, or an errno: ENODATA where it has fewer. */
+int lathe__read_all(int fd, void *data, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * file.c: bytes to a descriptor. In: an open file; out: an errno, 0 where all of it was written. A limit on
- * the size of files is an error like a full disk, not the signal that ends a process.
+ * file.c: bytes to a descriptor, and from one. In: an open file; out: an errno, 0 where all of it was written
+ * or read. A limit on the size of files is an error like a full disk, not the signal that ends a process.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -43,4 +43,18 @@ int lathe__write_all(int fd, const void *data, size_t size)
         (void)sigtimedwait(&limit, NULL, &no_time);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+int lathe__read_all(int fd, void *data, size_t size)
+{
+    char *p = data;
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = pread(fd, p + done, size - done, (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : ENODATA;
+        done += (size_t)n;
+    }
+    return 0;
 }

@@ -160,20 +160,14 @@ enum found { FOUND_NOTHING, FOUND_BROKEN, FOUND_ENTRY };
 static unsigned char *read_whole(const struct cache *cache, int fd, size_t *size)
 {
     struct stat status;
-    size_t done = 0;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || distrust(&status, cache->read_only) ||
         status.st_size <= 0 || status.st_size > LARGEST_ENTRY)
         return NULL;
     *size = (size_t)status.st_size;
     unsigned char *data = malloc(*size);
-    while (data && done < *size) {
-        const ssize_t n = read(fd, data + done, *size - done);
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            free(data);
-            data = NULL;
-        }
+    if (data && lathe__read_all(fd, data, *size) != 0) {
+        free(data);
+        return NULL;
     }
     return data;
 }

@@ -173,7 +173,6 @@ lathe_status lathe__cache_export(struct cache *cache, const char *path, bool tex
 static lathe_status read_file(const char *path, unsigned char **out, size_t *size, lathe_error *err)
 {
     struct stat status;
-    size_t done = 0;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) != 0) {
         const int error = errno;
@@ -190,16 +189,11 @@ static lathe_status read_file(const char *path, unsigned char **out, size_t *siz
     }
     *size = (size_t)status.st_size;
     *out = malloc(*size + 1);
-    while (*out && done < *size) {
-        const ssize_t n = read(fd, *out + done, *size - done);
-        if (n <= 0 && !(n < 0 && errno == EINTR))
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
+    const bool is_read = *out && lathe__read_all(fd, *out, *size) == 0;
     close(fd);
     if (!*out)
         return lathe__fail_memory(err);
-    if (done == *size)
+    if (is_read)
         return LATHE_OK;
     free(*out);
     *out = NULL;

@@ -95,20 +95,13 @@ static void close_files(const struct memory_files *files)
 static unsigned char *read_file(int fd, size_t *size)
 {
     struct stat status;
-    unsigned char *data = NULL;
-    size_t done = 0;
-    if (fstat(fd, &status) == 0 && status.st_size > 0) {
-        *size = (size_t)status.st_size;
-        data = malloc(*size);
-    }
-    while (data && done < *size) {
-        const ssize_t n = pread(fd, data + done, *size - done, (off_t)done);
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            free(data);
-            data = NULL;
-        }
+    if (fstat(fd, &status) != 0 || status.st_size <= 0)
+        return NULL;
+    *size = (size_t)status.st_size;
+    unsigned char *data = malloc(*size);
+    if (data && lathe__read_all(fd, data, *size) != 0) {
+        free(data);
+        return NULL;
     }
     return data;
 }
