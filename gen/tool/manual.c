@@ -81,7 +81,7 @@ int cmd_manual(const struct options *o)
            "short Lua "
            "files\n",
            lathe_version());
-    fputs(".SH SYNOPSIS\n.B lathe\n.I COMMAND\n[...]\n.SH DESCRIPTION\n", stdout);
+    fputs(".ad l\n.SH SYNOPSIS\n.B lathe\n.I COMMAND\n[...]\n.SH DESCRIPTION\n", stdout);
     put_paragraph(o->tables->about);
     fputs(".SH COMMANDS\n", stdout);
     for (const struct command *c = o->tables->commands; c->name; c++) {
