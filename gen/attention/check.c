@@ -2,6 +2,7 @@
  * check.c: rules of attention for a whole spec: one value a pair from score_mod and mask_mod, one a row from
  * the epilogue. In: traced IR. Out: the same, with bounds of the mask, or diagnostics.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/base/diag.h"
 #include "gen/ir/kind.h"

@@ -2,6 +2,7 @@
  * emit.c: variant.gen.cuh of attention. In: a lowered spec, a plan. Out: the struct `variant` of
  * templates/README.md, in e->out; parameter structs and launches come from emit_launch.c.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/emit.h"
 #include "gen/attention/backward.h"
 #include "gen/base/text.h"

@@ -2,6 +2,7 @@
  * explain.c: the numbers of a plan for `lathe explain`, and of how many parts its work is. In: a plan. Out:
  * facts.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/base/facts.h"
 #include "gen/plan/plan.h"

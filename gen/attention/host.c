@@ -4,6 +4,7 @@
  * Keys and values are converted and modified once per (b, h_kv): 8 * len_kv * (d + d_v) bytes, owned by
  * struct host_head and freed by host_head_free. Products run over live pairs only.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/host_parts.h"
 #include "gen/attention/sequences.h"
 #include "gen/host/vectors.h"

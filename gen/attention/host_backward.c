@@ -3,6 +3,7 @@
  * arguments as for host_backward. Out: gradients, overwritten. The formulas are derived by diff() once per
  * call, in a copy of the spec's pool that dies with the call, so the spec itself stays as it was.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/sequences.h"
 #include "gen/attention/whole_row.h"
 #include "gen/base/diag.h"

@@ -2,6 +2,7 @@
  * host_combine.c: parts of rows of attention put together on the host device. In: a bound call of the combine
  * pass. Out: rows, of their parts by the spec's `combine`, which are ended as the forward pass ends them.
  */
+#include "gen/attention/columns.h"
 #include "gen/host/vectors.h"
 #include "gen/ir/tensor.h"
 

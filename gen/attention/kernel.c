@@ -2,6 +2,7 @@
  * kernel.c: attention lowered for a request, and what the planners of all its templates ask of that. In: a
  * request. Out: struct attention_kernel, or why there is none; nothing of it depends on the device.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/attention/sign_parts.h"

@@ -9,9 +9,7 @@
 #include "gen/attention/lower.h"
 #include "gen/arguments/problem.h"
 
-struct facts;
 struct kernel_request;
-struct plan;
 
 /* Registers of a thread besides scores, weights and o. */
 enum register_need {
@@ -43,11 +41,5 @@ struct attention_kernel {
 
 /* Does the call have packed sequences, or batches of which not all keys are in use? */
 bool attention_has_sequences(const struct kernel_request *r);
-
-/* Columns of kinds. A refusal is in the request; MEMORY is the one failure. */
-lathe_status attention_lower(struct kernel_request *r);
-void attention_release(struct kernel_request *r);
-void attention_explain(struct facts *f, const struct plan *plan);
-int64_t attention_parts(const struct plan *plan, const struct problem *p, const char **what);
 
 #endif

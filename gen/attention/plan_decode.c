@@ -2,6 +2,7 @@
  * plan_decode.c: tiles of attention_decode, whose rows are cut by keys. In: a request and what plan.c has
  * found out about the spec. Out: the plan, or why there is none; which lengths ask for it.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
 #include "gen/plan/plan.h"

@@ -62,9 +62,8 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_selected_bwd.c */
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why);
-/* plan_decode.c: attention_decode; and the lengths that it asks (gen/ir/kind.h). */
+/* plan_decode.c: attention_decode. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
-int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 /* plan_combine.c */
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
 

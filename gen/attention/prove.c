@@ -1,6 +1,7 @@
 /*
  * prove.c: what of the proofs is attention's own. In: a prover, or a spec. Out: the row that its kind names.
  */
+#include "gen/attention/columns.h"
 #include "gen/attention/prove.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"

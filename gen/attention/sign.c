@@ -3,6 +3,7 @@
  * map of the mask's tiles, and where sequences lie; backward also do, seeds and gradients.
  */
 #include "gen/arguments/sign.h"
+#include "gen/attention/columns.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/ir/kind.h"

@@ -3,6 +3,7 @@
  * IR. Out: the same, with its gradient, or diagnostics.
  */
 #include "gen/base/diag.h"
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/gradient.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/rules.h"

@@ -4,6 +4,7 @@
  * per item (head, col), those that do not vary along the last dim once per step (row), the rest once per
  * point.
  */
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/emit.h"
 #include "gen/base/text.h"
 #include "gen/elementwise/lower.h"

@@ -2,6 +2,7 @@
  * explain.c: the numbers of a plan for `lathe explain`. In: a plan. Out: facts.
  */
 #include "gen/base/facts.h"
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/lower.h"
 #include "gen/plan/plan.h"
 

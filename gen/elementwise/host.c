@@ -4,6 +4,7 @@
  * is the spec's gradient, run the same way. A stretch is read before it is written, so a result may lie where
  * its alias does. Sums are in double and stored at the end; scratch is freed before the return.
  */
+#include "gen/elementwise/columns.h"
 #include "gen/host/host.h"
 #include "gen/ir/tensor.h"
 

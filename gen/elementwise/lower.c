@@ -2,6 +2,7 @@
  * lower.c: maps as kernels compute them. In: a spec, or the maps of its gradient. Out: a rewritten clone
  * without the results that nobody takes.
  */
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/lower.h"
 #include "gen/ir/spec.h"
 #include "gen/lower/rewrite.h"

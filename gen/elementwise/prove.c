@@ -2,6 +2,7 @@
  * prove.c: what of the proofs is of maps alone. In: a prover, or a spec. Out: the row that their kind names.
  */
 #include "gen/base/diag.h"
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/gradient.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/prove.h"

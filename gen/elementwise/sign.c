@@ -2,6 +2,7 @@
  * sign.c: which arguments maps take: the tensors of each, the lengths of lists, and the spec's inputs.
  */
 #include "gen/arguments/sign.h"
+#include "gen/elementwise/columns.h"
 #include "gen/ir/kind.h"
 #include "runtime/recipe/bind.h"
 

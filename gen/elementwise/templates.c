@@ -2,7 +2,7 @@
  * templates.c: the templates of maps, and what each writes into the config. In: a plan. Out: constants,
  * labels. A new template is a row here.
  */
-#include "gen/elementwise/templates.h"
+#include "gen/elementwise/columns.h"
 #include "gen/elementwise/planner.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"

@@ -187,14 +187,4 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
 /* struct map_params, launches and buffers. */
 void emit_map_launches(struct emitter *e, const struct plan *plan, struct source *out);
 
-/* Columns of kinds; see gen/ir/kind.h. */
-bool emit_attention(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
-                    struct text_buf *variant, struct source *out);
-bool emit_rowwise(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
-                  struct text_buf *variant, struct source *out);
-bool emit_elementwise(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
-                      struct text_buf *variant, struct source *out);
-bool emit_linear(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
-                 struct text_buf *variant, struct source *out);
-
 #endif

@@ -157,35 +157,4 @@ lathe_status host_row_empty(struct host_head *head, double *finals, lathe_error 
    value. `token`: row of q, or key. */
 void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token);
 
-/* elementwise/host.c: a unit is a line of points along the last dim of a map. */
-int64_t host_elementwise_units(const struct host_call *call);
-lathe_status host_elementwise_forward(const struct host_call *call, const int64_t *units, int64_t n_units,
-                                      lathe_error *err);
-lathe_status host_elementwise_backward(const struct host_request *r, lathe_error *err);
-/* rowwise/host.c */
-int64_t host_rowwise_rows(const struct host_call *call);
-int64_t host_row_most(const struct host_call *call); /* elements: of a row, or of a result that is longer */
-lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
-                                  lathe_error *err);
-lathe_status host_rowwise_backward(const struct host_request *r, lathe_error *err);
-/* linear/host.c: a unit is a head of a sequence, number sequence * h + head. */
-int64_t host_linear_units(const struct host_call *call);
-lathe_status host_linear_forward(const struct host_call *call, const int64_t *units, int64_t n_units,
-                                 lathe_error *err);
-lathe_status host_linear_backward(const struct host_request *r, lathe_error *err);
-/* attention/host.c */
-int64_t host_attention_rows(const struct host_call *call);
-lathe_status host_attention_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
-                                    lathe_error *err);
-lathe_status host_attention_combine(const struct host_call *call, const int64_t *rows, int64_t n_rows,
-                                    lathe_error *err);
-lathe_status host_attention_backward(const struct host_request *r, lathe_error *err);
-
-/* Columns of kinds: see gen/ir/kind.h. */
-int64_t attention_count_rows(const struct problem *problem);
-double attention_row_work(const struct problem *problem);
-int64_t rowwise_count_rows(const struct problem *problem);
-double rowwise_row_work(const struct problem *problem);
-double linear_work(const struct problem *problem);
-
 #endif

@@ -76,19 +76,10 @@ struct kind_row {
 };
 extern const struct kind_row kinds[KIND_COUNT];
 
-/* The columns, each where its stage is. */
+/* Of gen/lang; all else is in columns.h of the kind. */
 void trace_attention(struct tracer *t, int slots);
 void trace_rowwise(struct tracer *t, int slots);
 void trace_elementwise(struct tracer *t, int slots);
 void trace_linear(struct tracer *t, int slots);
-bool check_attention(struct ir *ir, struct diag *diag);
-bool check_rowwise(struct ir *ir, struct diag *diag);
-bool check_elementwise(struct ir *ir, struct diag *diag);
-bool check_linear(struct ir *ir, struct diag *diag);
-void sign_attention(struct signature *s, const struct ir *ir, bool backward);
-void sign_attention_combine(struct signature *s, const struct ir *ir);
-void sign_rowwise(struct signature *s, const struct ir *ir, bool backward);
-void sign_elementwise(struct signature *s, const struct ir *ir, bool backward);
-void sign_linear(struct signature *s, const struct ir *ir, bool backward);
 
 #endif

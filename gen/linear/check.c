@@ -5,6 +5,7 @@
 #include "gen/base/diag.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/rules.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 
 #include <math.h>

@@ -55,9 +55,6 @@ void linear_state(struct params *p, const struct emitter *e, const char *type, c
 void linear_index(struct params *p, const struct emitter *e, const char *name);
 /* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
 struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);
-/* Behind the spec's own inputs: v as it was given, which an output mod may read, and where sequences begin.
- */
-void emit_linear_inputs(struct params *p, struct emitter *e, bool text);
 /* moved[m]: the tensor of mod m goes through the workspace. */
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT]);

@@ -3,6 +3,7 @@
  * the structs as text, and the launches in order: query, key and value mods, the kernel, output mod; only
  * those that the problem needs. Tensors that a mod or their alignment moves live in the workspace in between.
  */
+#include "gen/linear/columns.h"
 #include "gen/linear/emit.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
@@ -17,6 +18,8 @@ enum { MOD_BLOCK_TOKENS = 64, MOD_BLOCK_THREADS = 256 }; /* heads/vector_mod.cuh
 static const char *const NAME[TENSOR_COUNT] = {"q", "k", "v", "o"};
 static const char *const BHT[] = {"b", "h", "t"};
 
+/* Behind the spec's own inputs: v as it was given, which an output mod may read, and where sequences begin.
+ */
 void emit_linear_inputs(struct params *p, struct emitter *e, bool text)
 {
     const int v = lathe__arg_find(e->sig, "v", 0);

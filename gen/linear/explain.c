@@ -2,6 +2,7 @@
  * explain.c: the numbers of a plan for `lathe explain`. In: a plan. Out: facts.
  */
 #include "gen/base/facts.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/lower.h"
 #include "gen/plan/plan.h"
 

@@ -2,6 +2,7 @@
  * host.c: forward of linear attention on the host device. In: a bound call. Out: o, and the state behind the
  * last token of each sequence, written into the arguments. A state may be written where it was read from.
  */
+#include "gen/linear/columns.h"
 #include "gen/linear/host.h"
 
 #include <stdlib.h>

@@ -5,6 +5,7 @@
  * functions by diff(), in a copy of the spec's pool that dies with the call.
  */
 #include "gen/base/diag.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/host.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
  * lower.c: formulas of linear attention as kernels compute them. In: a request. Out: a rewritten clone, and
  * in the backward pass what was derived in it.
  */
+#include "gen/linear/columns.h"
 #include "gen/linear/lower.h"
 #include "gen/lower/rewrite.h"
 #include "gen/plan/request.h"

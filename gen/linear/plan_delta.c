@@ -3,6 +3,7 @@
  * a token in chunks of tokens. In: a request. Out: the plan, or why there is none.
  */
 #include "gen/ir/spec.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 #include "gen/linear/lower.h"
 #include "gen/linear/planner.h"

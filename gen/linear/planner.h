@@ -38,7 +38,5 @@ bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
 /* And of those whose warps have 16 value channels each: how many a block has. */
 void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to);
-/* plan_delta.c: the lengths that it asks (gen/ir/kind.h). */
-int linear_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 
 #endif

@@ -2,6 +2,7 @@
  * prove.c: what of the proofs is linear attention's own. In: a prover, or a spec. Out: the row that its kind
  * names.
  */
+#include "gen/linear/columns.h"
 #include "gen/linear/prove.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"

@@ -9,6 +9,7 @@
 #include "runtime/recipe/bind.h"
 #include "gen/host/call.h"
 #include "gen/ir/tensor.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/host.h"
 #include "gen/prove/proof.h"
 #include "gen/prove/prove.h"

@@ -5,6 +5,7 @@
  */
 #include "gen/arguments/sign.h"
 #include "gen/ir/kind.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 #include "runtime/recipe/bind.h"
 

@@ -3,7 +3,7 @@
  * writes into the config. In: a plan. Out: constants, labels; which files have the kernels beside the main
  * one.
  */
-#include "gen/linear/templates.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/planner.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"

@@ -2,24 +2,11 @@
  * kinds.c: the table of kinds. A new kind is a row here, and a folder with a file for each column that is
  * its own.
  */
-#include "gen/attention/kernel.h"
-#include "gen/elementwise/lower.h"
-#include "gen/attention/planner.h"
-#include "gen/attention/templates.h"
-#include "gen/rowwise/templates.h"
-#include "gen/linear/emit.h"
-#include "gen/linear/lower.h"
-#include "gen/linear/planner.h"
-#include "gen/linear/templates.h"
-#include "gen/elementwise/templates.h"
-#include "gen/emit/emit.h"
-#include "gen/host/call.h"
-#include "gen/host/host.h"
+#include "gen/attention/columns.h"
+#include "gen/elementwise/columns.h"
 #include "gen/ir/kind.h"
-#include "gen/ir/rules.h"
-#include "gen/pipeline/source.h"
-#include "gen/prove/kind_proofs.h"
-#include "gen/rowwise/kernel.h"
+#include "gen/linear/columns.h"
+#include "gen/rowwise/columns.h"
 
 static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
                                               "mask_mod",   "score_mod", "scale",   "online_func",

@@ -73,11 +73,6 @@ struct kind_proofs {
                               double *out, lathe_error *err);
 };
 
-extern const struct kind_proofs attention_proofs;
-extern const struct kind_proofs rowwise_proofs;
-extern const struct kind_proofs elementwise_proofs;
-extern const struct kind_proofs linear_proofs;
-
 /* Of the kind of a spec. */
 static inline const struct kind_proofs *proofs_of(const struct ir *ir)
 {

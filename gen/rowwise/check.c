@@ -5,6 +5,7 @@
 #include "gen/base/diag.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/rules.h"
+#include "gen/rowwise/columns.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
  * `variant` of templates/README.md; emit_scans.c and emit_gradients.c have what scans and sums over rows
  * add to it, emit_launch.c the launch recipe.
  */
+#include "gen/rowwise/columns.h"
 #include "gen/rowwise/emit.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"

@@ -3,6 +3,7 @@
  */
 #include "gen/base/facts.h"
 #include "gen/plan/plan.h"
+#include "gen/rowwise/columns.h"
 #include "gen/rowwise/kernel.h"
 
 void rowwise_explain(struct facts *f, const struct plan *plan)

@@ -4,6 +4,8 @@
  * Scratch is a row of doubles each for x, y and the column numbers, freed before the return.
  */
 #include "gen/host/host.h"
+#include "gen/rowwise/columns.h"
+#include "gen/rowwise/pass.h"
 
 #include <stdlib.h>
 

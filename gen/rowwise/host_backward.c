@@ -5,6 +5,8 @@
  */
 #include "gen/base/diag.h"
 #include "gen/host/gradient.h"
+#include "gen/rowwise/columns.h"
+#include "gen/rowwise/pass.h"
 
 #include <stdio.h>
 #include <stdlib.h>

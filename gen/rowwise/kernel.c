@@ -2,6 +2,7 @@
  * kernel.c: a row-wise pass lowered for a request. In: a request. Out: struct row_kernel, or why there is
  * none; nothing of it depends on the device.
  */
+#include "gen/rowwise/columns.h"
 #include "gen/rowwise/kernel.h"
 #include "gen/plan/request.h"
 

@@ -7,9 +7,7 @@
 
 #include "gen/rowwise/pass.h"
 
-struct facts;
 struct kernel_request;
-struct plan;
 
 struct row_kernel {
     struct row_pass pass;
@@ -18,10 +16,5 @@ struct row_kernel {
     struct ir *single; /* one row to one row, as rowwise/single.cuh takes it; NULL: it is not like that */
     const char *why_several; /* why not */
 };
-
-/* Columns of kinds. A refusal is in the request; MEMORY is the one failure. */
-lathe_status rowwise_lower(struct kernel_request *r);
-void rowwise_release(struct kernel_request *r);
-void rowwise_explain(struct facts *f, const struct plan *plan);
 
 #endif

@@ -147,4 +147,9 @@ int row_pass_carried_words(const struct row_pass *pass);
 /* Why the forward pass of a spec is not one row in and one out (rowwise/single.cuh); NULL: it is. */
 const char *row_pass_reason(const struct ir *ir);
 
+/* ---- host.c ---- */
+
+struct host_call;
+int64_t host_row_most(const struct host_call *call); /* elements: of a row, or of a result that is longer */
+
 #endif

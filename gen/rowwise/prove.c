@@ -3,6 +3,7 @@
  */
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/prove.h"
+#include "gen/rowwise/columns.h"
 
 static int list_contexts(const struct ir *ir, struct index_context *out)
 {

@@ -4,6 +4,7 @@
  */
 #include "gen/arguments/sign.h"
 #include "gen/ir/kind.h"
+#include "gen/rowwise/columns.h"
 #include "gen/rowwise/pass.h"
 
 const char *row_pass_reason(const struct ir *ir)

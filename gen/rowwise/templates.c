@@ -2,7 +2,7 @@
  * templates.c: the templates of row-wise operators, and what each writes into the config. In: a plan. Out:
  * constants, labels; which files have the kernels beside the main one. A new template is a row here.
  */
-#include "gen/rowwise/templates.h"
+#include "gen/rowwise/columns.h"
 #include "gen/rowwise/planner.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"
