@@ -1,6 +1,8 @@
 /*
- * kinds.c: the table of kinds. A new kind is a row here, and a folder with a file for each column that is
- * its own.
+ * kinds.c: the table of kinds. A new kind is a row here, and a folder with columns.h and a file for each
+ * column that is its own. Beside them it has its part of struct ir in ir/spec.h, which ir/print.c prints and
+ * mark_all of emit/params.c looks through; its parts of struct plan, of its forms and of kernel_request in
+ * gen/plan; its constructor in gen/lang; and its rows in tests/rules.sh and CMakeLists.txt.
  */
 #include "gen/attention/columns.h"
 #include "gen/elementwise/columns.h"
