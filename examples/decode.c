@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "call.h"
+#include "count.h"
 
 struct sizes {
     int lanes, h, h_kv, d;            /* a batch; heads and head dim */
@@ -253,7 +254,7 @@ static void set_up(struct program *p, const char *sequences)
     const int ordinal = lathe_ctx_device(p->ctx);
     p->s = ordinal == LATHE_DEVICE_HOST ? SMALL : LARGE;
     if (sequences)
-        p->s.sequences = (int)strtol(sequences, NULL, 10);
+        p->s.sequences = count_of(sequences, "sequences", 100000);
     if (!memory_open(&p->memory, ordinal))
         give_up("memory", "the CUDA driver lacks an entry");
     graph_open(&p->graph, ordinal);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "count.h"
 #include "layers.h"
 #include "memory.h"
 
@@ -68,7 +69,7 @@ struct size choose_size(const struct machine *m, const struct size *gpu, const s
 {
     struct size s = lathe_ctx_device(m->ctx) == LATHE_DEVICE_HOST ? *host : *gpu;
     if (steps)
-        s.steps = (int)strtol(steps, NULL, 10);
+        s.steps = count_of(steps, "steps", 1000000);
     printf("running on %s: width %d, %d heads, %d sequences of %d bytes, %d steps\n",
            lathe_ctx_device_name(m->ctx), s.width, s.heads, s.batch, s.length, s.steps);
     return s;

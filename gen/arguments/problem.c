@@ -31,6 +31,12 @@ static bool item_is(const struct item *item, const char *name)
     return (int)strlen(name) == item->name_size && memcmp(name, item->name, (size_t)item->name_size) == 0;
 }
 
+/* Of a text in a message: as many bytes as can be read at once. */
+static int shown(int size)
+{
+    return size > 64 ? 64 : size;
+}
+
 static bool value_is(const struct item *item, const char *value)
 {
     return (int)strlen(value) == item->value_size &&
@@ -98,8 +104,7 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
     lathe__say(&known, "%s%s%s", sig->builds_alignment ? ", unaligned" : "",
                sig->builds_folded ? ", folded" : "", sig->backward ? ", deterministic" : "");
     return lathe__fail(err, LATHE_ARG, "problem: unknown name '%.*s'; this spec knows %s%s",
-                       item->name_size > 64 ? 64 : item->name_size, item->name, known.text,
-                       lathe__nearest_text(&nearest));
+                       shown(item->name_size), item->name, known.text, lathe__nearest_text(&nearest));
 }
 
 static lathe_status parse_size(const struct signature *sig, int sym, const struct item *item,
@@ -112,9 +117,9 @@ static lathe_status parse_size(const struct signature *sig, int sym, const struc
         value = value * 10 + (item->value[i] - '0');
     }
     if (!good || value > INT32_MAX)
-        return lathe__fail(
-            err, LATHE_ARG, "problem: expected %s to be a whole number from 0 to 2^31 - 1, given '%.*s'",
-            lathe__sym_text(sig, sym), item->value_size > 64 ? 64 : item->value_size, item->value);
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: expected %s to be a whole number from 0 to 2^31 - 1, given '%.*s'",
+                           lathe__sym_text(sig, sym), shown(item->value_size), item->value);
     p->dim[sym] = value;
     return LATHE_OK;
 }
@@ -142,7 +147,7 @@ static lathe_status parse_problem_dtype(const struct item *item, struct problem 
     return lathe__fail(
         err, LATHE_ARG,
         "problem: expected dtype to be f32, f16 or bf16 (or f64, on the host device), given '%.*s'",
-        item->value_size > 64 ? 64 : item->value_size, item->value);
+        shown(item->value_size), item->value);
 }
 
 /* Is it of an argument's dtype or absence? An argument may have the name of a size: h=4 is the size,
@@ -171,7 +176,7 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         struct phrase choices = {{0}, 0};
         say_choices(&choices, a);
         return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s, given '%.*s'", a->name,
-                           choices.text, item->value_size > 64 ? 64 : item->value_size, item->value);
+                           choices.text, shown(item->value_size), item->value);
     }
     p->arg_dtype[i] = (uint8_t)dtype;
     p->present |= arg_bit(i);
@@ -202,8 +207,9 @@ static lathe_status parse_set(const struct reader *of, const struct item *item, 
         if (!bit || (*to & bit))
             return lathe__fail(err, LATHE_ARG,
                                "problem: expected %s to be names of tensors with rows "
-                               "joined by +, given '%.*s'",
-                               what, item->value_size > 64 ? 64 : item->value_size, item->value);
+                               "joined by +, %s is '%.*s' of '%.*s'",
+                               what, bit ? "named twice" : "and none of them", shown(name.name_size), at,
+                               shown(item->value_size), item->value);
         *to |= bit;
         more = plus != NULL;
         at += name.name_size;
@@ -215,7 +221,7 @@ static lathe_status parse_deterministic(const struct item *item, struct problem 
 {
     if (!value_is(item, "0") && !value_is(item, "1"))
         return lathe__fail(err, LATHE_ARG, "problem: expected deterministic to be 0 or 1, given '%.*s'",
-                           item->value_size > 64 ? 64 : item->value_size, item->value);
+                           shown(item->value_size), item->value);
     p->deterministic = value_is(item, "1");
     return LATHE_OK;
 }
@@ -298,7 +304,7 @@ static lathe_status split_items(const struct reader *of, const char *text, struc
         if (!next_item(&at, &item))
             return lathe__fail(err, LATHE_ARG,
                                "problem: expected NAME=VALUE separated by commas, given '%.*s'",
-                               (int)strcspn(here, ",") > 64 ? 64 : (int)strcspn(here, ","), here);
+                               shown((int)strcspn(here, ",")), here);
         const lathe_status status = parse_item(of, &item, p, err);
         if (status != LATHE_OK)
             return status;

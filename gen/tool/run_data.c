@@ -133,8 +133,9 @@ static int read_problem(struct run *run, problem_reader *parse)
     if (status == LATHE_OK)
         status = parse(run->ir, &run->sig, text.data, &run->problem, &err);
     text_free(&text);
-    if (status == LATHE_OK && run->problem.unaligned) {
-        tool_complain("problem: run makes tensors whose rows are aligned; unaligned is for compile and aot");
+    if (status == LATHE_OK && (run->problem.unaligned || run->problem.folded)) {
+        tool_complain("problem: this command makes tensors whose rows are aligned and apart; unaligned and "
+                      "folded are for gen, compile, explain and aot");
         return CODE_USAGE;
     }
     return status == LATHE_OK ? CODE_OK : complain_error(&err);

@@ -38,7 +38,9 @@ expect 2 '' 'given a folder' "$LATHE" cache import .
 printf 'nonsense' >wrong
 expect 2 '' 'wrong: cannot be imported: it is not an exported cache; nothing was changed' "$LATHE" cache import wrong
 expect 2 '' 'rows are aligned' "$LATHE" run causal --problem h=2,q=4,d=8,unaligned=q --device host
-expect 2 '' 'expected unaligned to be names of tensors with rows' "$LATHE" explain causal --problem unaligned=lse
+expect 2 '' 'rows are aligned and apart' "$LATHE" run causal --problem h=2,q=4,d=8,folded=q --device host
+expect 2 '' "expected unaligned to be names of tensors with rows joined by +, and none of them is 'lse' of 'q+lse'" "$LATHE" explain causal --problem unaligned=q+lse
+expect 2 '' "joined by +, named twice is 'q' of 'q+q'" "$LATHE" explain causal --problem unaligned=q+q
 
 command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; finish; }
 "$LATHE" compile softmax -o softmax.fatbin >out.txt 2>err.txt
