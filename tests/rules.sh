@@ -66,6 +66,10 @@ gen/host: gen/base gen/ir gen/arguments gen/derive $floor
 gen/prove: gen/base gen/ir gen/derive gen/arguments gen/host $floor
 gen/heads: gen/base gen/ir gen/derive gen/arguments gen/plan gen/emit $floor
 gen/attention: $below
+gen/attention/plan: gen/attention $below
+gen/attention/emit: gen/attention $below
+gen/attention/host: gen/attention $below
+gen/attention/prove: gen/attention $below
 gen/rowwise: $below
 gen/elementwise: $below
 gen/linear: $below

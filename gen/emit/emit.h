@@ -168,7 +168,8 @@ int add_buffer(struct source *out, const struct emitter *e, struct product bytes
 /* parts.c: how many parts the text is compiled in, and, in the config, which kernel is in which. */
 void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out);
 
-/* ---- attention/emit.c, attention/emit_launch.c, emit_mods.c, rowwise/emit_common.c, rowwise/emit.c */
+/* ---- attention/emit/emit.c, attention/emit/emit_launch.c, emit_mods.c, rowwise/emit_common.c,
+ * rowwise/emit.c */
 
 struct tile_map { /* tile_map.c: one for each batch, each head? */
     bool needed;

@@ -1,0 +1,336 @@
+/*
+ * plan_backward.c: tile sizes of attention's backward pass, and whether the forward kernel runs first. In: a
+ * request. Out: a plan, or why there is none.
+ */
+#include "gen/attention/backward.h"
+#include "gen/attention/kernel.h"
+#include "gen/attention/plan/plan_back.h"
+#include "gen/attention/planner.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct back_tile {
+    int max_d, max_dv;
+    int bm, bn, warps, split, stages;
+    int min_smem; /* that a block of the device may have */
+};
+
+/* First fit; why these is in attention/backward/sm80.cuh. */
+enum { KB_99 = 101376, KB_163 = 166912 };
+static const struct back_tile BACK_TILES[] = {
+    {64, 64, 32, 128, 4, 1, 2, KB_163},   {64, 64, 32, 128, 4, 1, 1, KB_99},
+    {96, 96, 64, 128, 8, 2, 2, KB_163},   {96, 96, 32, 64, 4, 1, 1, KB_99},
+    {128, 128, 64, 128, 8, 2, 2, KB_163}, {128, 128, 64, 128, 8, 2, 1, KB_163},
+    {128, 128, 64, 64, 8, 4, 1, KB_99},   {160, 160, 64, 64, 8, 2, 2, KB_163},
+    {160, 160, 64, 64, 8, 2, 1, KB_99},   {256, 256, 64, 64, 8, 4, 2, KB_163},
+    {256, 256, 64, 64, 8, 4, 1, KB_163},  {192, 192, 32, 64, 8, 2, 1, KB_99},
+    {256, 256, 32, 32, 4, 2, 1, KB_99},   {256, 256, 32, 32, 4, 2, 1, 0},
+};
+
+/* Of f32: a warp has 16 keys, since hi and lo of w and ds take the registers of more. The last one is that of
+ * 99 KB. */
+static const struct back_tile F32_TILES[] = {
+    {64, 64, 64, 128, 8, 1, 2, KB_163},  {64, 64, 64, 64, 4, 1, 1, KB_99},
+    {128, 128, 64, 64, 8, 2, 2, KB_163}, {128, 128, 64, 64, 8, 2, 1, KB_163},
+    {128, 128, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 64, 8, 2, 1, KB_163},
+    {256, 256, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 16, 2, 2, 1, 0},
+};
+
+/* back_smem_bytes of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
+static int back_smem(const struct back_tile *t, int dk, int dv, int element, int rows, bool diag)
+{
+    const int both = dk + dv;
+    return t->stages * (t->bm * both * element + rows * t->bm * 4) + t->bn * both * element +
+           t->bn * t->bm * element * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
+}
+
+void plan_take_tables(const struct pair_needs *pair, int spare, struct back_plan *out)
+{
+    int room[MAX_SITES];
+    out->tables = spare > 0 ? spare / (4 * out->warps) : 0;
+    out->smem_bytes += 4 * out->warps * site_tables_fit(&pair->tables, out->tables, room);
+}
+
+static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
+                      const struct pair_needs *pair, struct back_plan *out)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    const int down = 16 * t->warps / t->bm;
+    out->bm = t->bm;
+    out->bn = t->bn;
+    out->stages = t->stages;
+    out->warps = t->warps;
+    out->split = t->split;
+    out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
+    out->dv = round_up(dv, 16 * t->split);
+    out->smem_bytes = back_smem(t, out->dk, out->dv, (int)lathe_dtype_size(r->problem->dtype),
+                                pair->rows + (pair->norm ? 1 : 0), pair->diag);
+    plan_take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
+    return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
+           out->smem_bytes <= r->device->smem_bytes;
+}
+
+bool plan_back_tile_is_wanted(const struct kernel_request *r, struct plan *plan)
+{
+    const struct back_plan *t = &plan->attention.back;
+    snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d%s", t->bm, t->bn, t->warps, t->split, t->stages,
+             t->paired ? "c2" : "");
+    if (r->device->tile[0] && strcmp(r->device->tile, plan->tile) != 0)
+        return false;
+    if (!r->skip || *r->skip == 0)
+        return true;
+    (*r->skip)--;
+    return false;
+}
+
+static bool take_first(const struct kernel_request *r, const struct pair_needs *pair,
+                       const struct back_tile *tiles, size_t n, struct plan *plan)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tile_fits(r, &tiles[i], pair, &plan->attention.back) && plan_back_tile_is_wanted(r, plan))
+            return true;
+    return false;
+}
+
+static bool take_back_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    return r->problem->dtype == LATHE_F32
+               ? take_first(r, pair, F32_TILES, sizeof F32_TILES / sizeof *F32_TILES, plan)
+               : take_first(r, pair, BACK_TILES, sizeof BACK_TILES / sizeof *BACK_TILES, plan);
+}
+
+/* ---- Hopper ---------------------------------------------------------------------------------------- */
+
+/* TILE_ROWS_BYTES of attention/backward/parts.cuh. */
+static int tile_rows_bytes(const struct back_plan *t, const struct pair_needs *pair)
+{
+    return 4 * pair->rows * t->bm + (pair->norm ? back_record_bytes(t) : 0);
+}
+
+/* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
+static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
+{
+    return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
+           4 * slabs * t->bm * t->dk + 2 * rows + (diag ? 16 * (t->bm + 64) : 0) + 208;
+}
+
+enum { BACK_SMEM_LIMIT = 232448 }; /* of attention/backward/sm90_common.cuh */
+
+/* What attention/backward/sm90_sequences.cuh declares, or a little more: parameters of two rounds. As the
+ * compiler gives it out, in front of shared memory that starts at a multiple of as much. */
+static int sequence_bytes(const struct kernel_request *r)
+{
+    enum { ROUND = 392, TENSOR = 32, DIM = 20, CURSOR = 16, STEP = 1024 };
+    int bytes = ROUND;
+    for (int i = 0; i < r->ir->n_inputs; i++)
+        bytes += TENSOR + DIM * r->ir->input[i].n_dims;
+    return attention_has_sequences(r) ? round_up(2 * bytes + CURSOR, STEP) : 0;
+}
+
+static int hopper_smem(const struct back_plan *t, int rows, bool diag, int tables)
+{
+    static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
+    int bytes = 0;
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
+        bytes = hopper_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
+        if (bytes <= BACK_SMEM_LIMIT - t->sequence_bytes)
+            break;
+    }
+    return bytes;
+}
+
+/* wide_smem_bytes of attention/backward/wide_sm90_layout.cuh. */
+static int wide_smem(const struct back_plan *t, int rows, bool diag)
+{
+    return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows +
+           (diag ? 1024 : 0) + 256 + (t->paired ? 192 : 0);
+}
+
+/* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
+static int v_steps_of(const struct back_plan *t, const struct pair_needs *pair)
+{
+    const int room = (t->bm > 64 ? 200 : 208) - (t->dk + t->dv) / 2 - t->bm;
+    const int steps = room / 4 < t->dv / 16 ? room / 4 : t->dv / 16;
+    return pair->more || steps < 0 ? 0 : steps;
+}
+
+static bool take_hopper_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    for (int bm = d <= 64 && dv <= 64 && !pair->more ? 128 : 64; bm >= 64; bm -= 64) {
+        plan->attention.back =
+            (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1, .wgmma = true};
+        plan->attention.back.dk = round_up(d, 16);
+        plan->attention.back.dv = round_up(dv, 16);
+        plan->attention.back.v_steps = v_steps_of(&plan->attention.back, pair);
+        plan->attention.back.early_dv = bm == 64; /* 128: no registers for it */
+        plan->attention.back.dq_stored = true;
+        plan->attention.back.thread_blocks = r->device->sm_count;
+        plan->attention.back.sequence_bytes = sequence_bytes(r);
+        /* K and V of two blocks of keys, and two slabs, are worth less than tables */
+        const int rows = tile_rows_bytes(&plan->attention.back, pair);
+        const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
+        plan->attention.back.smem_bytes = 0;
+        const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
+        plan_take_tables(pair, limit - least, &plan->attention.back);
+        plan->attention.back.smem_bytes =
+            hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
+        if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= limit &&
+            plan->attention.back.smem_bytes <= r->device->smem_bytes - BACK_SMEM_LIMIT + limit &&
+            plan_back_tile_is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+/* In pairs, which add half as much to dq', first. */
+static bool take_wide_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    for (int i = 0; i < 4; i++) {
+        const int stages = 2 - i % 2;
+        if (i < 2 && (!pair->dq || r->device->sm_count < 2))
+            continue;
+        plan->attention.back =
+            (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
+        plan->attention.back.paired = i < 2;
+        plan->attention.back.dk = round_up(r->problem->dim[SYM_D], 32);
+        plan->attention.back.dv = round_up(r->problem->dim[SYM_D_V], 32);
+        plan->attention.back.early_dv = true;
+        plan->attention.back.dq_stored = true;
+        plan->attention.back.thread_blocks =
+            plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
+        plan->attention.back.smem_bytes =
+            wide_smem(&plan->attention.back, tile_rows_bytes(&plan->attention.back, pair), pair->diag);
+        plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
+        if (plan->attention.back.smem_bytes <= r->device->smem_bytes && plan_back_tile_is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+/* ---- what all of them ask -------------------------------------------------------------------------- */
+
+void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan)
+{
+    const struct back_plan *t = &plan->attention.back;
+    const bool single = r->problem->dtype == LATHE_F32;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "%s%stiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
+        "%d float%s%s%s%s%s%s; "
+        "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
+        single ? PLAN_F32_PRODUCTS : "", single ? "; " : "", t->bm, t->bn, t->warps, t->stages,
+        t->stages == 1 ? "" : "s", t->smem_bytes, rows, rows == 1 ? "" : "s",
+        b->delta ? ", made of delta = sum o do" : "", t->forward ? "; the forward kernel runs first" : "",
+        t->paired ? "; thread blocks go in pairs, which share dq" : "",
+        t->pieces > 0 ? "; the last blocks of keys go in pieces" : "",
+        t->sequence_bytes > 0 ? "; sequences with the most queries come first" : "", b->pair.n,
+        b->pair.n == 1 ? "" : "s", b->row.n,
+        r->problem->deterministic ? "sums keep one order: the same bits from run to run"
+                                  : "dq and gradients of inputs are summed by fp32 atomics");
+}
+
+/* Only attention_bwd_slices adds what v gives to dk. */
+static bool plan_own_values(const struct kernel_request *r, char *why)
+{
+    if (!r->ir->v_is_k)
+        return true;
+    snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
+    return false;
+}
+
+bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why,
+                    bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
+                                 struct plan *plan))
+{
+    const struct attention_kernel *k = r->attention;
+    if (!plan_gradients_exist(r, why) || !plan_attention_before(r, plan, why))
+        return false;
+    plan->attention.o_f32 = true;
+    if (!take(r, &k->pair, plan)) {
+        snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory%s",
+                 plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes,
+                 r->problem->dtype == LATHE_F32 ? " in f32; f16 and bf16 take half of it" : "");
+        return false;
+    }
+    plan->attention.back.forward = k->runs_forward;
+    if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic &&
+        !attention_has_sequences(r))
+        plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
+    plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
+    plan_say_copies(r, plan);
+    plan_say_pair(r, plan);
+    return true;
+}
+
+bool plan_sequences_back(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r))
+        return true;
+    if (r->problem->deterministic)
+        snprintf(why, REASON_BYTES,
+                 "cu_q or used_kv is given, whose sums in one order the host device alone keeps; leave out "
+                 "deterministic");
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "do", 0)) &&
+             r->ir->mod[MOD_OUTPUT].n_stages == 0 &&
+             r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0) /* else they are moved */
+        snprintf(
+            why, REASON_BYTES,
+            "cu_q or used_kv is given, and rows of do do not start at multiples of 16 bytes; align them");
+    else
+        return true;
+    return false;
+}
+
+/* Of the kernels for Hopper, whose stores are of whole vectors. */
+static bool plan_whole_vectors(const struct kernel_request *r, char *why)
+{
+    if (r->problem->dim[SYM_D] % ATTENTION_DIM_STEP == 0 &&
+        r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "a head dim is no multiple of %d, which attention_bwd_sm80 takes",
+             ATTENTION_DIM_STEP);
+    return false;
+}
+
+/* Tensor maps of many sequences have no batches. */
+static bool plan_packed(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r) || problem_has_named(r->sig, r->problem, "cu_q"))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "used_kv is given without cu_q, which attention_bwd_sm80 takes; packed sequences go here");
+    return false;
+}
+
+static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
+
+bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return plan_own_values(r, why) && plan_sequences_back(r, why) &&
+           plan_back_with(r, plan, why, take_back_tile);
+}
+
+bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (r->problem->dim[SYM_D] > 128 || r->problem->dim[SYM_D_V] > 128) {
+        snprintf(why, REASON_BYTES,
+                 "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
+        return false;
+    }
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
+           plan_sequences_back(r, why) && plan_packed(r, why) && plan_tma_takes(r, why) &&
+           plan_back_with(r, plan, why, take_hopper_tile);
+}
+
+bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
+           plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_back_with(r, plan, why, take_wide_tile);
+}

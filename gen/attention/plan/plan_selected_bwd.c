@@ -1,0 +1,102 @@
+/*
+ * plan_selected_bwd.c: tiles of attention_bwd_selected: gradients of attention whose rows have lists of
+ * blocks of keys. In: a request and what selected.c has found out about its mask. Out: the plan, or why there
+ * is none.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/backward.h"
+#include "gen/attention/kernel.h"
+#include "gen/attention/plan/plan_back.h"
+#include "gen/attention/planner.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* First fit by dims, keys of a block and shared memory, of which `blocks` have room on a multiprocessor. */
+static const struct listed_tile {
+    int max_d, max_dv;
+    int bm, bn, warps, split, stages, blocks;
+    int min_smem; /* that a block of the device may have */
+} TILES[] = {
+    {64, 64, 64, 64, 4, 2, 1, 3, 166912}, {128, 128, 64, 64, 4, 2, 1, 2, 166912},
+    {128, 128, 64, 64, 8, 4, 1, 1, 0},    {256, 256, 64, 64, 8, 4, 1, 1, 166912},
+    {256, 256, 32, 32, 4, 2, 1, 1, 0},    {256, 256, 64, 16, 4, 4, 1, 1, 0},
+};
+
+/* selected_layout of attention/backward/selected.cuh. */
+static int smem_bytes(const struct listed_tile *t, int dk, int dv, int rows)
+{
+    return t->stages * (2 * t->bm * (dk + dv) + 16 * rows * t->bm) + 2 * t->bn * (dk + dv) +
+           2 * t->bn * t->bm * (t->split > 1 ? 2 : 1) + 24 * t->bm;
+}
+
+static bool tile_fits(const struct kernel_request *r, const struct listed_tile *t,
+                      const struct pair_needs *pair, struct plan *plan)
+{
+    const int d = (int)r->problem->dim[SYM_D];
+    const int dv = (int)r->problem->dim[SYM_D_V];
+    const int down = 16 * t->warps / t->bm;
+    struct back_plan *back = &plan->attention.back;
+    *back = (struct back_plan){.bm = t->bm,
+                               .bn = t->bn,
+                               .warps = t->warps,
+                               .stages = t->stages,
+                               .split = t->split,
+                               .selected = true,
+                               .blocks = t->blocks};
+    back->dk = round_up(d, 16 * (t->split > down ? t->split : down));
+    back->dv = round_up(dv, 16 * t->split);
+    back->smem_bytes = smem_bytes(t, back->dk, back->dv, pair->rows + (pair->norm ? 1 : 0));
+    return d <= t->max_d && dv <= t->max_dv && r->attention->backward->selected.keys % t->bn == 0 &&
+           r->device->smem_bytes >= t->min_smem && back->smem_bytes <= r->device->smem_bytes &&
+           plan_back_tile_is_wanted(r, plan);
+}
+
+static bool take(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
+        if (tile_fits(r, &TILES[i], pair, plan))
+            return true;
+    return false;
+}
+
+static bool serves(const struct kernel_request *r, char *why)
+{
+    const struct attention_kernel *k = r->attention;
+    if (k->backward->selected.n == 0)
+        snprintf(why, REASON_BYTES,
+                 "the mask is not an interval of keys and a list of up to 128 blocks of them, as that of "
+                 "nsa_selected");
+    else if (k->backward->selected.keys % 16 != 0)
+        snprintf(why, REASON_BYTES, "blocks are of %d keys; it takes multiples of 16",
+                 k->backward->selected.keys);
+    else if (k->back.pair.n > 0)
+        snprintf(
+            why, REASON_BYTES,
+            "pairs add to gradients of inputs, and its tiles have rows of several heads; other templates "
+            "take them");
+    else if (r->problem->deterministic)
+        snprintf(why, REASON_BYTES, "it sums dq, dk and dv by fp32 atomics; other templates keep one order");
+    else if (r->ir->v_is_k)
+        snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
+    else
+        return true;
+    return false;
+}
+
+bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!serves(r, why) || !plan_sequences_back(r, why) ||
+        !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) || !plan_back_with(r, plan, why, take))
+        return false;
+    const struct selected_blocks *of = &r->attention->backward->selected;
+    const size_t used = strlen(plan->reason);
+    snprintf(
+        plan->reason + used, sizeof plan->reason - used,
+        "; rows of a tile are query heads of tokens whose lists of %d blocks of %d keys name the tile's; "
+        "dk and dv are added up in memory",
+        of->n, of->keys);
+    return true;
+}
