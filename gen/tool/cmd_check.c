@@ -2,7 +2,8 @@
  * cmd_check.c: `lathe check`. In: specs, and what --problem, --input and --set say of their data. Out: one
  * line per proof on standard output, with its largest error; what is wrong, with the spec's line and what it
  * was tried on, on standard error. Exit code 1 where a spec is wrong or a proof fails, 2 where a spec cannot
- * be read, 3 where memory ran out. Every spec is looked at, whatever the one before it did.
+ * be read or the options give no data for it, 3 where memory ran out. Every spec is looked at, whatever the
+ * one before it did.
  */
 #include "gen/prove/index_ranges.h"
 #include "gen/prove/kind_proofs.h"
@@ -129,15 +130,14 @@ static bool is_prelude(const char *path)
 
 static int complain_zero(const struct run *run, const struct prove_given *given)
 {
-    static const enum sym main_syms[] = {SYM_B,   SYM_H,     SYM_H_KV,  SYM_Q,    SYM_KV, SYM_D,
-                                         SYM_D_V, SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
     double pairs;
     double most;
-    for (size_t i = 0; i < sizeof main_syms / sizeof *main_syms; i++) {
-        if (given->dim[main_syms[i]] != 0)
+    for (int i = 0; i < run->sig.n_sizes; i++) {
+        const int sym = run->sig.size[i].sym;
+        if (given->dim[sym] != 0)
             continue;
         tool_complain("problem: expected %s to be at least 1, of which something can be proved, given 0",
-                      sym_name(&run->sig, (int)main_syms[i]));
+                      sym_name(&run->sig, sym));
         return CODE_USAGE;
     }
     if (prove_given_fits(given, &pairs, &most))

@@ -115,6 +115,9 @@ expect 2 '' '--input used_kv: proofs go without it' "$LATHE" check causal --inpu
     printf '\000\000\000\000\002\000\000\000\006\000\000\000'; } >places.npy
 expect 0 'chunks = recurrence      ok' '' "$LATHE" check simple_gla --input cu=places.npy
 expect 2 '' '--input cu_q: proofs go without it' "$LATHE" check causal --input cu_q=places.npy
+expect 2 '' 'problem: expected seqs to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem seqs=0
+expect 2 '' 'problem: expected t to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem t=0
+expect 2 '' 'problem: expected rows to be at least 1, of which something can be proved' "$LATHE" check swiglu --problem rows=0
 expect 2 '' '--input cu: expected it to end at t=7, given 6' "$LATHE" check simple_gla --input cu=places.npy --problem t=7
 cat >zeros.lua <<'LUA'
 return elementwise { over = { "b", "h", "t" }, operands = { a = tensor("float") }, results = { g = tensor("f32") }, forward = function(v) return 0.0 * v.a end }
