@@ -142,7 +142,7 @@ static const char *other_word(const char *name)
                                            {"fabs", "abs"},
                                            {"log1p", "log(1.0 + a)"},
                                            {"expm1", "exp(a) - 1.0"},
-                                           {"fmod", "a % b"},
+                                           {"fmod", "a % b, which has the sign of b"},
                                            {"logsigmoid", "-softplus(-a)"},
                                            {"log_sigmoid", "-softplus(-a)"}};
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
