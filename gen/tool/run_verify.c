@@ -186,7 +186,7 @@ static void compare(const struct run *run, int i, const struct reference *ref, s
 
 /* A gradient may cancel: that of a number added to all scores of a row is 0, and what is left of it is
  * rounding, of which nothing follows. Such a one is measured by the largest gradient of the pass. */
-static const double CANCELLED = 1e-20; /* of a gradient's squared size */
+static const double CANCELLED = 1e-24; /* of a gradient's squared size; rounding leaves some 1e-30 */
 
 static bool cancels(const struct difference *d, double largest)
 {

@@ -40,6 +40,11 @@ echo 'return attention {
 for dtype in f32 bf16; do
     expect 0 'dbias: it is 0 but for rounding' '' run cancelled.lua --pass backward --problem dtype=$dtype,h=2,q=64,d=32 --verify
 done
+# One that is small is none of rounding, and is measured by itself.
+sed 's/x.bias(at.h)/1e-12 * x.bias(at.h) * at.kv/' cancelled.lua >small.lua
+run small.lua --pass backward --problem dtype=bf16,h=2,q=64,d=32 --verify >small.txt
+expect 0 'dbias: max abs' '' cat small.txt
+expect 1 '' '' grep 'dbias: it is 0' small.txt
 # linear attention: packed sequences, states, a pool of which one state in eight is not asked for
 for spec in linear_elu mamba2 rwkv6 gated_delta flao_lrpe; do
     case $spec in linear_elu) states=state=f32,state_out=f32,norm=f32,norm_out=f32 ;; *) states=state=f32,state_out=f32 ;; esac
