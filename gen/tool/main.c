@@ -160,11 +160,15 @@ static int run_command(const struct command *c, char **argv, int argc)
     return code;
 }
 
+static bool asks_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
 static int dispatch(char **argv, int argc)
 {
-    const bool help =
-        strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
-    if (help && argc == 2) {
+    const bool help = asks_help(argv[1]);
+    if (help && (argc == 2 || asks_help(argv[2]))) {
         print_help();
         return CODE_OK;
     }

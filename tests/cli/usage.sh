@@ -33,6 +33,11 @@ expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
 expect 2 '' "neither a shipped spec" "$LATHE" run ./nowhere.lua
 expect 2 '' "neither a shipped spec" "$LATHE" check -- --nowhere
 
+# help is a command that help lists
+for word in help --help -h; do
+    expect 0 'usage: lathe COMMAND' '' "$LATHE" help $word
+done
+
 # help fits a terminal of 120 columns, and names start below each other
 for command in '' check gen compile aot run tune bench cache explain draw list show manual completion; do
     expect 0 '*' '' sh -c "\"$LATHE\" help $command | awk 'length > 120 { print; bad = 1 } END { exit bad }'"
