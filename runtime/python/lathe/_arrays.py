@@ -49,8 +49,8 @@ class Shaped:
 
 
 def dtype_code(dtype: Any, name: str) -> int:
-    if isinstance(dtype, type) and issubclass(dtype, np.generic):  # np.float16, of which dtypes are made
-        dtype = np.dtype(dtype)
+    if isinstance(dtype, type) and issubclass(dtype, np.generic):  # np.float16; np.floating, which is no dtype
+        dtype = dtype.__name__.rstrip("_")
     code = _NUMPY_DTYPES.get(dtype) if isinstance(dtype, np.dtype) else None
     if code is None:
         code = _FROM_NUMPY_NAME.get(getattr(dtype, "name", None) or str(dtype).rpartition(".")[2])

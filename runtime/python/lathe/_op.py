@@ -494,7 +494,7 @@ def load(path: str | os.PathLike[str], **params: float) -> Op:
 
     params: numbers in the place of defaults of the spec's parameters, `local W = param("W", 256)`.
     """
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     return _open(name, None, _text_of(name), params)
 
 

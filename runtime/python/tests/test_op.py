@@ -352,6 +352,10 @@ def test_arguments_are_readable():
     assert "f16" in lathe.load("causal").explain(*[lathe.Shaped((1, 4, 64, 64), np.float16)] * 3)
 
 
+def test_paths_are_bytes_too():
+    assert lathe.load(b"causal").name == "causal"
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +381,7 @@ def test_mistakes_of_a_spec_have_a_place():
         (lambda q, k, v: op_call(q[:, :, ::-1], k, v), "argument 'q': expected strides >= 0"),
         (lambda q, k, v: op_call(q, k, v, q_start="here"), "argument 'q_start': expected a number"),
         (lambda q, k, v: op_call(lathe.Shaped(q.shape, "f32"), k, v), "expected a tensor with data"),
+        (lambda q, k, v: lathe.load("causal").explain(lathe.Shaped(q.shape, np.floating), k, v), "given floating"),
         (lambda q, k, v: lathe.Context("gpu"), "device: expected 'auto', 'host' or 'cuda:N'"),
         (lambda q, k, v: lathe.Context(0), "device: expected 'auto', 'host' or 'cuda:N', given 0"),
         (lambda q, k, v: op_call(q, k, v, context="host"), "context: expected a lathe.Context"),
