@@ -26,7 +26,8 @@ static const char USAGE[] =
     "these: \"t=1,|t=2,\"\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
     "  --cache    folder for compiled kernels, kept (default: a temporary one)\n"
-    "  --fault    scale or key: references with a fault, which every group must find\n"
+    "  --fault    scale or key: references with a fault, which every group of cases must find but lists and "
+    "packed\n"
     "  --verbose  a line per run: its largest error as a fraction of what is allowed\n";
 
 static bool take_number(char **argv, int argc, int *i, long long *out)
