@@ -73,6 +73,8 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
                                struct source *out, struct back_runs *runs);
 /* What an output mod's adjoint leaves has 16 bits, as kernels that go by mma.sync or wgmma take it. */
 bool linear_back_is_narrow(const struct plan *plan);
+/* cfg::BY_CHUNK: a block makes all gradients of a chunk, and dq_head has the scale. */
+bool linear_back_by_chunk(const struct plan *plan);
 /* struct grads, and of what type the gradient of an input is on the way. */
 void emit_linear_grads(struct emitter *e, const struct linear_back *b);
 #endif

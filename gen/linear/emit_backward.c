@@ -98,7 +98,7 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
              yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)),
              yes(runs->mod[MOD_QUERY] && !runs->in_chunks[MOD_QUERY]),
              yes(runs->mod[MOD_KEY] && !runs->in_chunks[MOD_KEY]), yes(runs->mod[MOD_VALUE]));
-    if (plan->linear.back_delta && !plan->linear.keyed)
+    if (plan->linear.way == LINEAR_DELTA)
         text_add(t, "constexpr bool ADJOINT_Q = %s, ADJOINT_K = %s;\n", yes(runs->in_chunks[MOD_QUERY]),
                  yes(runs->in_chunks[MOD_KEY]));
     text_add(t, "} // namespace cfg\n");

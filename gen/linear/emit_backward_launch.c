@@ -191,7 +191,8 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_state(&p, r->e, "const float", "dnorm_out", 3);
     linear_state(&p, r->e, "float", "dstate", 4);
     linear_state(&p, r->e, "float", "dnorm", 3);
-    const bool more = r->plan->linear.back_delta || r->plan->linear.back_blocks;
+    const enum linear_way way = r->plan->linear.way;
+    const bool more = way != LINEAR_RECURRENT && way != LINEAR_CHUNKED;
     for (int k = 0; k < (more ? BUFFERS : BUFFERS_OF_ALL); k++) {
         const char *type = k >= BUFFERS_OF_ALL && k < SUMS ? "void" : "float";
         if (r->buffer[k] >= 0)
@@ -199,7 +200,7 @@ static void add_back_params(struct recipe *r, struct launch *launch)
         else
             params_null(&p, type, BUFFER_NAME[k]);
     }
-    if (r->plan->linear.back_delta && !r->plan->linear.keyed)
+    if (way == LINEAR_DELTA)
         for (int t = 0; t < TENSOR_V; t++)
             linear_given(&p, &r->l, t);
     linear_index(&p, r->e, "cu");
@@ -293,7 +294,8 @@ static void declare_adjoint_params(struct recipe *r)
 {
     struct source scrap = {.n_launches = 0};
     struct source *out = r->out;
-    if (r->declared_back || !r->plan->linear.back_delta)
+    const enum linear_way way = r->plan->linear.way;
+    if (r->declared_back || (way != LINEAR_DELTA && way != LINEAR_KEYED_DELTA))
         return;
     r->out = &scrap;
     add_adjoint(r, TENSOR_O, &r->l.outer[TENSOR_O], &r->l.outer[TENSOR_O], &r->dout);
@@ -389,47 +391,66 @@ static void add_walks(struct recipe *r)
     add_walk(r, "bwd_keys", plan->row_slices);
 }
 
+/* What chunks begin with: the inverse of each, and the states in front of them. */
+static void add_beginnings(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    if (plan->way == LINEAR_KEYED_DELTA)
+        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse, 1);
+    if (plan->way != LINEAR_DELTA)
+        return;
+    add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse, 1);
+    if (!walks_at_once(r))
+        add_delta_walk(r, "bwd_states", 1, plan->again_bytes);
+}
+
 /* The forward pass as far as the way back needs it. */
 static void add_again(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
-    if (plan->keyed) {
-        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse, 1);
-    } else if (plan->back_delta) {
-        add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse, 1);
-        if (!walks_at_once(r))
-            add_delta_walk(r, "bwd_states", 1, plan->again_bytes);
-    }
-    if (again && plan->keyed)
-        add_walk(r, "bwd_again", plan->slices);
-    else if (again && plan->back_delta)
+    add_beginnings(r);
+    if (r->buffer[AGAIN_O] < 0 && r->buffer[ERRORS] < 0)
+        return;
+    switch (plan->way) {
+    case LINEAR_DELTA:
         add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes, 1);
-    else if (again && plan->back_chunks)
+        break;
+    case LINEAR_CHUNKED:
         add_chunks(r, "bwd_again", 1);
-    else if (again)
+        break;
+    case LINEAR_RECURRENT:
+    case LINEAR_ADDITIVE:
+    case LINEAR_KEYED_DELTA:
         add_walk(r, "bwd_again", plan->slices);
+        break;
+    }
 }
 
 static void add_back(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    if (plan->keyed) {
+    switch (plan->way) {
+    case LINEAR_KEYED_DELTA:
         add_keyed(r);
-    } else if (plan->back_blocks) {
+        break;
+    case LINEAR_ADDITIVE:
         add_blocks(r);
-    } else if (plan->back_delta) {
+        break;
+    case LINEAR_DELTA:
         if (walks_at_once(r))
             add_delta_walk(r, "bwd_states", 2, plan->walk_bytes);
         else
             add_delta_walk(r, "bwd_back", 1, plan->walk_bytes);
         add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes, 1);
-    } else if (plan->back_chunks) {
+        break;
+    case LINEAR_CHUNKED:
         add_chunks(r, "bwd_chunks", plan->units);
         if (r->buffer[DLOG] >= 0)
             add_of_heads(r, "bwd_decay", 1, TOKEN_THREADS, 0);
-    } else {
+        break;
+    case LINEAR_RECURRENT:
         add_walks(r);
+        break;
     }
 }
 
@@ -443,8 +464,8 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     add_back(r);
     if (any_site(r) || bonus)
         add_tokens(r, "bwd_tokens", SYM_H, false);
-    if (!plan->back_delta || plan->keyed)
-        add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !linear_back_keeps_heads(r));
+    if (plan->way != LINEAR_DELTA)
+        add_tokens(r, "bwd_heads", SYM_H_K, linear_back_by_chunk(r->plan) || !linear_back_keeps_heads(r));
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t] && !runs->in_chunks[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);

@@ -100,41 +100,43 @@ static int64_t state_bytes(const struct recipe *r)
 static void place_delta(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    const int slices = plan->keyed ? plan->chunk_slices : plan->slices;
+    const bool keyed = plan->way == LINEAR_KEYED_DELTA;
+    const int slices = keyed ? plan->chunk_slices : plan->slices;
     const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const int64_t state = slices * plan->row_slices * state_bytes(r);
-    const int64_t inverse = plan->keyed ? plan->chunk_bytes : 2ll * LINEAR_CHUNK * LINEAR_CHUNK;
+    const int64_t inverse = keyed ? plan->chunk_bytes : 2ll * LINEAR_CHUNK * LINEAR_CHUNK;
     const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices, SYM_H);
-    struct product heads = plan->keyed
-                               ? lines(4ll * d)
-                               : linear_chunks(r->e, 4ll * LINEAR_CHUNK * SLICE * plan->row_slices, SYM_H_K);
+    struct product heads =
+        keyed ? lines(4ll * d) : linear_chunks(r->e, 4ll * LINEAR_CHUNK * SLICE * plan->row_slices, SYM_H_K);
     heads.grouped = true;
     r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
     r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
     r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, inverse, SYM_H));
     r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
     r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
-    r->buffer[WRITTEN] = add_buffer(r->out, r->e, plan->keyed ? values : lines(2ll * d_v));
-    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, plan->keyed ? values : lines(2ll * d_v));
-    if (!plan->keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
+    r->buffer[WRITTEN] = add_buffer(r->out, r->e, keyed ? values : lines(2ll * d_v));
+    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, keyed ? values : lines(2ll * d_v));
+    if (!keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
         r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK, SYM_H));
     const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
     place_tokens(r, true, DBETA, 1);
     place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
-                 !plan->keyed ? 1
-                 : by_key     ? d
-                              : plan->key_parts);
+                 !keyed   ? 1
+                 : by_key ? d
+                          : plan->key_parts);
 }
 
 bool linear_back_keeps_heads(const struct recipe *r)
 {
-    return !r->plan->linear.back_blocks || r->e->spec->linear.bonus.n_roots > 0 || r->b->site[OF_SCALE].n > 0;
+    return r->plan->linear.way != LINEAR_ADDITIVE || r->e->spec->linear.bonus.n_roots > 0 ||
+           r->b->site[OF_SCALE].n > 0;
 }
 
 bool linear_back_gives(const struct plan *plan, const struct linear_back *b)
 {
-    return (plan->linear.back_blocks || plan->linear.keyed) && linear_back_gives_decay(b);
+    return (plan->linear.way == LINEAR_ADDITIVE || plan->linear.way == LINEAR_KEYED_DELTA) &&
+           linear_back_gives_decay(b);
 }
 
 /* Of linear/backward/additive.cuh: of each chunk of each head the state in front of it and the gradient of
@@ -210,19 +212,21 @@ static void place_workspace(struct recipe *r)
         r->buffer[k] = -1;
     place_tokens(r, outputs, AGAIN_O, d_v);
     place_tokens(r, has_skip(r), SKIP, d_v);
-    if (r->plan->linear.back_delta) {
+    switch (r->plan->linear.way) {
+    case LINEAR_DELTA:
+    case LINEAR_KEYED_DELTA:
         place_delta(r, gradient);
         return;
-    }
-    if (r->plan->linear.back_chunks) {
+    case LINEAR_CHUNKED:
         place_chunks(r, gradient);
         return;
-    }
-    if (r->plan->linear.back_blocks) {
+    case LINEAR_ADDITIVE:
         place_blocks(r, gradient);
         if (l->normalise)
             place_divisors(r);
         return;
+    case LINEAR_RECURRENT:
+        break;
     }
     place_tokens(r, l->normalise, DIVIDED, 2);
     place_tokens(r, delta, ERRORS, d_v);
@@ -252,7 +256,12 @@ static void place_sums(struct recipe *r)
 
 bool linear_back_is_narrow(const struct plan *plan)
 {
-    return plan->linear.back_chunks || plan->linear.back_blocks;
+    return plan->linear.way != LINEAR_RECURRENT;
+}
+
+bool linear_back_by_chunk(const struct plan *plan)
+{
+    return plan->linear.way != LINEAR_RECURRENT && plan->linear.way != LINEAR_ADDITIVE;
 }
 
 /* Of a mod of q or k whose stages take elements by themselves and have no sites:

@@ -227,7 +227,7 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     params_sym(&p, "slots", SYM_SLOTS);
     if (beside->inverse >= 0)
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, beside->inverse);
-    else if (plan->linear.chunks)
+    else if (plan->linear.way != LINEAR_RECURRENT)
         params_null(&p, "void", "inverse");
     for (int t = TENSOR_Q; t <= TENSOR_K && is_prepared(l); t++)
         linear_given(&p, l, t);
@@ -335,8 +335,9 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
         beside.parts = add_part_buffer(e, to, out);
     only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
-        launch = add_kernel(e, l, plan, to->keyed || is_prepared(l) ? "prepare" : "inverse", to->slices,
-                            &beside, out, again);
+        launch =
+            add_kernel(e, l, plan, to->way == LINEAR_KEYED_DELTA || is_prepared(l) ? "prepare" : "inverse",
+                       to->slices, &beside, out, again);
         launch->grid = linear_chunks(e, 1, SYM_H);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
@@ -354,7 +355,7 @@ static void add_recurrence(struct emitter *e, const struct layout *l, const stru
 {
     struct text_buf again = {0}; /* the struct is declared already */
     const struct beside none = {-1, -1, 1};
-    if (plan->linear.chunks)
+    if (plan->linear.way != LINEAR_RECURRENT)
         add_by_chunk(e, l, plan, out, &again);
     else
         (void)add_kernel(e, l, plan, "fwd", plan->linear.slices, &none, out, e->out);
@@ -366,7 +367,7 @@ void linear_choose_prepared(const struct emitter *e, const struct plan *plan, st
 {
     const struct linear_plan *to = &plan->linear;
     for (int t = TENSOR_Q; t <= TENSOR_K; t++)
-        l->prepared[t] = to->inverse > 0 && !to->keyed && e->w->mod[t].n_stages > 0 &&
+        l->prepared[t] = to->inverse > 0 && to->way != LINEAR_KEYED_DELTA && e->w->mod[t].n_stages > 0 &&
                          !arg_in(e->problem->unaligned, l->outer[t].arg);
 }
 

@@ -86,7 +86,7 @@ bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, cha
     linear_plan_columns(r, to);
     if (!choose_stages(r, to))
         return linear_has_room(r, to->smem_bytes, why);
-    to->chunks = true;
+    to->way = LINEAR_ADDITIVE;
     to->chunk_threads = 32 * (to->steps + to->column_warps + (r->ir->linear.normalise ? 1 : 0));
     choose_pieces(r, to);
     snprintf(plan->reason, sizeof plan->reason,

@@ -68,7 +68,7 @@ bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan,
     struct linear_plan *to = &plan->linear;
     if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why) || !fits(r, to, why))
         return false;
-    to->back_blocks = true;
+    to->way = LINEAR_ADDITIVE;
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
     snprintf(

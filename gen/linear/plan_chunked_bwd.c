@@ -44,7 +44,7 @@ bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, 
     struct linear_plan *to = &plan->linear;
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
     const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
-    to->back_chunks = true;
+    to->way = LINEAR_CHUNKED;
     to->warps = WARPS;
     to->chunk = CHUNK;
     to->units = 1 + (d > d_v ? d : d_v) / SLICE;

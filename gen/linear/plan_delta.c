@@ -38,7 +38,7 @@ static bool plan_chunks(const struct kernel_request *r, struct plan *plan, char 
     if (!linear_serves(why_not_delta(r), why) || !linear_takes_dim(r, SYM_D, "d", MOST_D, why) ||
         !linear_plan_walks(r, plan, why))
         return false;
-    to->chunks = true;
+    to->way = LINEAR_DELTA;
     to->chunk_threads = THREADS;
     linear_plan_four_warps(r, to);
     to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + COLUMNS - 1) / COLUMNS;

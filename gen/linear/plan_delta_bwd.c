@@ -56,8 +56,7 @@ static bool plan_chunks(const struct kernel_request *r, struct linear_plan *to, 
     const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
     if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why))
         return false;
-    to->back_chunks = true;
-    to->back_delta = true;
+    to->way = LINEAR_DELTA;
     to->warps = WARPS;
     to->chunk = CHUNK;
     to->slices = d_v / SLICE;

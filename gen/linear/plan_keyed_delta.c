@@ -47,8 +47,7 @@ bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, 
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
     if (!linear_has_room(r, most, why))
         return false;
-    to->chunks = true;
-    to->keyed = true;
+    to->way = LINEAR_KEYED_DELTA;
     to->chunk_threads = 32 * to->column_warps;
     snprintf(
         plan->reason, sizeof plan->reason,

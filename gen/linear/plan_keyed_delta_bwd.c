@@ -70,9 +70,7 @@ bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *pl
     struct linear_plan *to = &plan->linear;
     if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why) || !fits(r, to, why))
         return false;
-    to->back_chunks = true;
-    to->back_delta = true;
-    to->keyed = true;
+    to->way = LINEAR_KEYED_DELTA;
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
     snprintf(

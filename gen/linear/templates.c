@@ -4,6 +4,7 @@
  * one.
  */
 #include "gen/linear/columns.h"
+#include "gen/linear/emit.h"
 #include "gen/linear/planner.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
@@ -50,7 +51,7 @@ static void config_recurrent_bwd(struct text_buf *t, const struct problem *probl
     config_recurrent(t, problem, plan);
     text_add(t, "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s;\n",
              plan->linear.chunk, plan->linear.key_parts > 1 ? plan->linear.key_parts : 1,
-             yes(plan->linear.back_chunks));
+             yes(linear_back_by_chunk(plan)));
 }
 
 static void config_chunked_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)

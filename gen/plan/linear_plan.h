@@ -8,13 +8,23 @@
 
 enum { LINEAR_CHUNK = 64 }; /* tokens that are taken at a time, where they are not taken one by one */
 
+/* How a pass goes along the tokens: each family of templates has its own. */
+enum linear_way {
+    LINEAR_RECURRENT,   /* one by one */
+    LINEAR_ADDITIVE,    /* in chunks by mma.sync; backward: linear/backward/additive.cuh, whose dq_head has no
+                           scale */
+    LINEAR_CHUNKED,     /* backward, in chunks by wgmma, without the delta rule */
+    LINEAR_DELTA,       /* in chunks whose delta rule is inverted, decays being one number a token */
+    LINEAR_KEYED_DELTA, /* the same with a decay of each key channel */
+};
+
 struct linear_plan {
+    enum linear_way way;
     int warps;
     int slices;        /* blocks of a head and sequence: each has some of the value channels */
     int row_slices;    /* backward: some of the key channels */
     int chunk;         /* backward: tokens between states that are kept */
-    bool chunks;       /* of 64 tokens at a time, by mma.sync */
-    int chunk_threads; /* of which: of a block, */
+    int chunk_threads; /* in chunks: of a block, */
     int chunk_slices;  /* and blocks of a head and sequence */
     int steps;         /* linear/additive.cuh: steps of 16 tokens in a chunk, */
     int column_warps;  /* and warps that have 16 columns of the state each */
@@ -24,15 +34,12 @@ struct linear_plan {
     int piece_blocks;  /* at most */
     int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
-    int chunk_bytes;    /* what it leaves of a chunk of a head */
-    bool keyed;         /* and it is that of linear/keyed_delta.cuh, backward too */
-    bool back_chunks;   /* backward: the same */
-    bool back_delta;    /* of which: with the delta rule */
-    bool back_blocks;   /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */
-    int key_parts;      /* and of linear/backward/keyed_delta.cuh: blocks that share a chunk's key channels */
+    int chunk_bytes; /* what it leaves of a chunk of a head */
+    int key_parts; /* of linear/backward/{additive,keyed_delta}.cuh: blocks that share a chunk's key channels
+                    */
     int chunk_blocks;   /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
     bool walks_at_once; /* backward: both ways along the chunks in one launch */
-    int again_bytes;    /* and what of shared memory its walks forward and back need, */
+    int again_bytes;    /* what of shared memory its walks forward and back need, */
     int walk_bytes;     /* smem_bytes being its chunks' */
     int units;          /* of which: blocks of a head and sequence */
     int stages;         /* chunks that a block has room for */
