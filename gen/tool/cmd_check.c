@@ -182,6 +182,12 @@ static int take_places(const struct run_tensor *t, const char *name, struct prov
                       place[i], (long long)i);
         return CODE_USAGE;
     }
+    if (given->dim[SYM_B] > 1) {
+        tool_complain("--input %s: expected b=1, since packed sequences lie one behind the other in one "
+                      "batch, given b=%lld",
+                      name, (long long)given->dim[SYM_B]);
+        return CODE_USAGE;
+    }
     if (given->dim[SYM_T] < 0)
         given->dim[SYM_T] = place[t->count - 1];
     if (given->dim[SYM_T] == place[t->count - 1])

@@ -118,6 +118,7 @@ expect 2 '' '--input cu_q: proofs go without it' "$LATHE" check causal --input c
 expect 2 '' 'problem: expected seqs to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem seqs=0
 expect 2 '' 'problem: expected t to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem t=0
 expect 2 '' 'problem: expected rows to be at least 1, of which something can be proved' "$LATHE" check swiglu --problem rows=0
+expect 2 '' '--input cu: expected b=1, since packed sequences lie' "$LATHE" check simple_gla --input cu=places.npy --problem b=2
 expect 2 '' '--input cu: expected it to end at t=7, given 6' "$LATHE" check simple_gla --input cu=places.npy --problem t=7
 cat >zeros.lua <<'LUA'
 return elementwise { over = { "b", "h", "t" }, operands = { a = tensor("float") }, results = { g = tensor("f32") }, forward = function(v) return 0.0 * v.a end }
