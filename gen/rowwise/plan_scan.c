@@ -24,9 +24,9 @@ enum { /* inner_scan_lookback, as in rowwise/lookback_words.cuh and rowwise/look
 
 static const char *reason_apart(const struct kernel_request *r, const struct row_pass *pass)
 {
-    return !r->ir->inner                                              ? "rows along the last dim"
-           : pass->n_scans == 0                                       ? "no scans"
-           : row_pass_has_ranks(pass)                                 ? "ranks of a row"
+    return !r->ir->inner              ? "rows along the last dim; it takes those along another"
+           : pass->n_scans == 0       ? "no scans"
+           : row_pass_has_ranks(pass) ? "ranks of a row"
            : row_pass_has_powers(pass) && pass->n_scans > MOST_POWERS ? "more than two scans with powers"
            : pass->n_sites > 0                                        ? "sums over rows"
            : row_pass_reduces(pass)                                   ? "reductions of rows beside scans"

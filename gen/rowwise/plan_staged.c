@@ -88,18 +88,18 @@ static const char *served_elsewhere(const struct kernel_request *r, const struct
     if (staged_reads_wide_columns(s))
         return NULL;
     if (s->scatters > 0 && s->vectors <= 128)
-        return "short rows with sums at computed indices: rowwise_registers";
+        return "short rows with sums at computed indices, which rowwise_registers takes";
     if (staged_has_short_rows(s) || staged_has_odd_rows(s) || staged_has_long_placed_rows(s))
         return NULL;
     if (r->pass == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
-        return "a row that fits registers, to a row: rowwise";
+        return "one row made of one that fits registers, which rowwise takes";
     if (s->columns == 0 && s->vectors <= SHORT)
-        return "short rows without sums over them: rowwise_registers";
+        return "short rows without sums over them, which rowwise_registers takes";
     if (r->pass == LATHE_FORWARD && s->results > 1 && s->vectors <= 1024)
-        return "several rows made of one, which registers hold: rowwise_registers";
+        return "several rows made of one that fits registers, which rowwise_registers takes";
     if (s->columns == 0 && s->reductions == 0 && s->vectors <= 1024)
-        return "rows that nothing is reduced of, which registers hold: rowwise_registers";
-    return s->vectors < SHORTEST ? "very short rows: rowwise_registers" : NULL;
+        return "rows that fit registers and of which nothing is reduced, which rowwise_registers takes";
+    return s->vectors < SHORTEST ? "very short rows, which rowwise_registers takes" : NULL;
 }
 
 static bool is_asked_for(const struct kernel_request *r)
@@ -117,14 +117,15 @@ static bool measure(const struct kernel_request *r, const struct row_pass *pass,
     plan_reread(r, pass, &again);
     if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || elsewhere)
         snprintf(why, REASON_BYTES, "%s",
-                 r->ir->inner        ? "rows along an inner dim"
+                 r->ir->inner        ? "rows along an inner dim; it takes those along the last"
                  : pass->n_scans > 0 ? "sums along a row"
                  : elsewhere         ? "sums at computed indices"
                                      : "no rows to read");
     else if (r->problem->unaligned != 0 || n % s->vector != 0 || n == 0)
         snprintf(why, REASON_BYTES, "rows that do not all start at multiples of 16 bytes");
     else if (again.each > 0 && !is_asked_for(r))
-        snprintf(why, REASON_BYTES, "rows that are read again from L1 and L2: rowwise or rowwise_registers");
+        snprintf(why, REASON_BYTES,
+                 "rows that are read again from L1 and L2, which rowwise or rowwise_registers takes");
     else if (served_elsewhere(r, s) && !is_asked_for(r))
         snprintf(why, REASON_BYTES, "%s", served_elsewhere(r, s));
     else
@@ -417,7 +418,7 @@ bool plan_inner(const struct kernel_request *r, struct plan *plan, char *why)
         return false;
     plan->rows.kept = r->pass == LATHE_FORWARD && pass->n_in == 1;
     if (!r->ir->inner)
-        apart = "rows along the last dim";
+        apart = "rows along the last dim; it takes those along another";
     else if (pass->n_sites > 0)
         apart = "sums over rows";
     else if (r->problem->unaligned != 0)

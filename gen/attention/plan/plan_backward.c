@@ -219,18 +219,21 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
 {
     const struct back_plan *t = &plan->attention.back;
     const bool single = r->problem->dtype == LATHE_F32;
+    char gradients[96] = "";
+    if (b->pair.n + b->row.n > 0)
+        snprintf(gradients, sizeof gradients,
+                 "; each pair adds to %d place%s of inputs' gradients, each row to %d", b->pair.n,
+                 b->pair.n == 1 ? "" : "s", b->row.n);
     snprintf(
         plan->reason, sizeof plan->reason,
         "%s%stiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
-        "%d float%s%s%s%s%s%s; "
-        "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
+        "%d float%s%s%s%s%s%s%s; %s",
         single ? PLAN_F32_PRODUCTS : "", single ? "; " : "", t->bm, t->bn, t->warps, t->stages,
         t->stages == 1 ? "" : "s", t->smem_bytes, rows, rows == 1 ? "" : "s",
         b->delta ? ", made of delta = sum o do" : "", t->forward ? "; the forward kernel runs first" : "",
         t->paired ? "; thread blocks go in pairs, which share dq" : "",
         t->pieces > 0 ? "; the last blocks of keys go in pieces" : "",
-        t->sequence_bytes > 0 ? "; sequences with the most queries come first" : "", b->pair.n,
-        b->pair.n == 1 ? "" : "s", b->row.n,
+        t->sequence_bytes > 0 ? "; sequences with the most queries come first" : "", gradients,
         r->problem->deterministic ? "sums keep one order: the same bits from run to run"
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }

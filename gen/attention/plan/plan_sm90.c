@@ -102,7 +102,7 @@ static void say_more(const struct kernel_request *r, struct plan *plan, bool man
              r->attention->why_apart ? r->attention->why_apart : "");
     const size_t end = strlen(plan->reason);
     if (!r->attention->why_apart && r->problem->dim[SYM_Q] > 0)
-        snprintf(plan->reason + end, sizeof plan->reason - end, " (%d of them at this length)",
+        snprintf(plan->reason + end, sizeof plan->reason - end, ", which has %d of them at this length",
                  lathe__heads_packed(r->problem, plan->attention.bm));
 }
 
