@@ -201,13 +201,15 @@ static bool report(const struct run *run, int i, const struct reference *ref, co
     const char *name = run->tensor[i].arg.name;
     const struct difference d = *of;
     const double bound = run_bound(run->problem.dtype);
-    const double size = cancels(of, largest) ? largest : d.size;
+    const bool is_rounding = cancels(of, largest);
+    const double size = is_rounding ? largest : d.size;
     const double relative = size > 0.0 ? sqrt(d.sum / size) : sqrt(d.sum);
     const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;
     facts_open(f, NULL, '{');
     facts_string(f, "result", name);
     facts_number(f, "max_abs", d.largest);
     facts_number(f, "relative_l2", relative);
+    facts_bool(f, "of_largest_gradient", is_rounding);
     facts_number(f, "bound", bound);
     facts_bool(f, "ok", good);
     facts_close(f);
@@ -218,7 +220,7 @@ static bool report(const struct run *run, int i, const struct reference *ref, co
     else
         facts_line(f, "%" PRId64 " of %" PRId64 " rows: %s\n", ref->n_rows, ref->all_rows,
                    good ? "ok" : "FAILED");
-    if (cancels(of, largest))
+    if (is_rounding)
         facts_line(
             f, "verify     %s: it is 0 but for rounding, so its error is relative to the largest gradient\n",
             name);

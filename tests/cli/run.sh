@@ -40,6 +40,8 @@ echo 'return attention {
 for dtype in f32 bf16; do
     expect 0 'dbias: it is 0 but for rounding' '' run cancelled.lua --pass backward --problem dtype=$dtype,h=2,q=64,d=32 --verify
 done
+expect 0 '"of_largest_gradient": true' '' run cancelled.lua --pass backward --problem h=2,q=64,d=32 --verify --json
+expect 0 '"of_largest_gradient": false' '' run causal --problem h=2,q=64,d=32 --verify --json
 # One that is small is none of rounding, and is measured by itself.
 sed 's/x.bias(at.h)/1e-12 * x.bias(at.h) * at.kv/' cancelled.lua >small.lua
 run small.lua --pass backward --problem dtype=bf16,h=2,q=64,d=32 --verify >small.txt
