@@ -77,6 +77,17 @@ for file in share/man/man1/lathe.1 share/bash-completion/completions/lathe share
     ok "installed $file" test -s "$first/$file"
 done
 
+# Pages that are installed lead to pages that are.
+broken_links() { # broken_links FOLDER: PAGE: LINK a line
+    find "$1" -name '*.md' | while IFS= read -r page; do
+        grep -oE '\]\([^)#:]+[)#]' "$page" | sed 's/^](//; s/[)#]$//' | while IFS= read -r link; do
+            [ -e "$(dirname "$page")/$link" ] || echo "${page#"$1/"}: $link"
+        done
+    done
+}
+broken_links "$first/share/lathe" >"$work/links"
+ok 'links of installed pages' sh -c 'cat "$1"; [ ! -s "$1" ]' sh "$work/links"
+
 # ---- programs ------------------------------------------------------------------------------------
 
 # A result on a GPU, or the sentence that says what is missing.

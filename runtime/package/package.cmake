@@ -25,8 +25,9 @@ if(LATHE_TOOL AND NOT CMAKE_CROSSCOMPILING AND NOT LATHE_SANITIZE)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lathe)
 endif()
-# What messages point at: the language reference, the shipped specs, the licence.
+# What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the licence.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/examples)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
 install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
