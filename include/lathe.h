@@ -100,9 +100,8 @@ LATHE_API const char *lathe_ctx_device_name(const lathe_ctx *ctx);
 
 /* Load and check a spec: from a file, or from text with a name, which messages and the comments of
    generated text show (no control characters). `size`: bytes of the text, which need not end with a 0. A path
-   without a slash that names a shipped spec
-   ("causal") loads that one. Errors: SPEC (file, line and what to write instead, up to ten mistakes),
-   MEMORY. */
+   without a slash that names a shipped spec ("causal") loads that one. Errors: SPEC (file, line and what to
+   write instead, up to ten mistakes), MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_spec_load(lathe_spec **out, const char *path, lathe_error *err);
 LATHE_API LATHE_CHECK lathe_status lathe_spec_parse(lathe_spec **out, const char *name, const char *text,
                                                     size_t size, lathe_error *err);

@@ -330,10 +330,11 @@ void forms_check(const struct bench *bench, const struct test_case *whole, struc
 {
     const struct form_case *c = whole->forms;
     struct values x;
-    struct values exact = {NULL};
+    struct values exact;
     lathe_spec *spec = NULL;
     lathe_error err = {0};
     lathe_status status = open_spec(&spec, c, &err);
+    memset(&exact, 0, sizeof exact);
     const bool there = values_open(&x, c, whole->seed);
     if (status == LATHE_OK && there) {
         status = open_reference(&exact, bench, spec, c, &x, whole->seed, &err);

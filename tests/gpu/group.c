@@ -134,7 +134,8 @@ void group_run(const char *name, struct case_list *list, const struct bench *sha
         work.total.failed++;
         (void)printf("  FAILED %s: out of host memory while listing cases\n", name);
     }
-    if (shared->fault && 3 * work.total.failed < work.total.passed + work.total.failed) {
+    const int runs = work.total.passed + work.total.failed;
+    if (shared->fault && (runs == 0 || 3 * work.total.failed < runs)) {
         totals->blind++;
         (void)printf("  BLIND %s: fewer than a third of the runs see the fault\n", name);
     }
