@@ -62,11 +62,12 @@ static int compare_owners(const void *a, const void *b)
 static lathe_status require_own_slots(const struct linear_head *head, int64_t n, lathe_error *err)
 {
     struct owner *owner = calloc((size_t)n + 1, sizeof *owner);
-    lathe_status status = owner ? LATHE_OK : host_out_of_memory(err);
-    for (int64_t i = 0; owner && i < n; i++)
+    lathe_status status = LATHE_OK;
+    if (!owner)
+        return host_out_of_memory(err);
+    for (int64_t i = 0; i < n; i++)
         owner[i] = (struct owner){head->slot[i], i};
-    if (owner)
-        qsort(owner, (size_t)n, sizeof *owner, compare_owners);
+    qsort(owner, (size_t)n, sizeof *owner, compare_owners);
     for (int64_t i = 1; i < n && status == LATHE_OK; i++)
         if (owner[i].slot >= 0 && owner[i].slot == owner[i - 1].slot)
             status = lathe__fail(err, LATHE_ARG,
