@@ -168,11 +168,20 @@ static bool asks_help(const char *word)
 static int dispatch(char **argv, int argc)
 {
     const bool help = asks_help(argv[1]);
+    const bool version = strcmp(argv[1], "--version") == 0;
+    if (help && argc > 3) {
+        tool_complain("%s: expected one command, given '%s' behind it", argv[1], argv[3]);
+        return CODE_USAGE;
+    }
+    if (version && argc > 2) {
+        tool_complain("--version: expected nothing behind it, given '%s'", argv[2]);
+        return CODE_USAGE;
+    }
     if (help && (argc == 2 || asks_help(argv[2]))) {
         print_help();
         return CODE_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (version) {
         printf("lathe %s\n", lathe_version());
         return CODE_OK;
     }

@@ -12,6 +12,8 @@ for command in check gen compile aot run cache explain list show manual completi
     expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
 done
 expect 0 '--arch' '' "$LATHE" help gen
+expect 2 '' "help: expected one command, given 'extra' behind it" "$LATHE" help check extra
+expect 2 '' "--version: expected nothing behind it, given 'x'" "$LATHE" --version x
 expect 2 '' 'expected a command' "$LATHE"
 expect 2 '' "unknown command 'polish'" "$LATHE" polish
 expect 2 '' "unknown command 'polish'" "$LATHE" help polish

@@ -163,7 +163,7 @@ class Op:
     def _run(self, which: int, args, named, stream, context):
         signature = (self.forward, self.gradient, self.joining)[which]
         bound = _bind(self, signature, args, named, with_data=True)
-        context = context or context_of(bound.device)
+        context = context_of(bound.device) if context is None else context
         need_context(context)
         if context.device != bound.device:
             raise c.ArgumentError(f"context: expected the device of the tensors, given {context!r}")
@@ -292,7 +292,7 @@ def _unknown(op: Op, signature: Signature, name: str) -> c.ArgumentError:
             f"argument '{name}': '{name[1:]}' has no gradient in this spec; "
             "an input is declared with grad = true for one"
         )
-    return unknown(op.name, [a.name for a in signature.arguments], name)
+    return unknown(op.name, [a.name for a in signature.arguments], name, also=("stream", "context"))
 
 
 def _name_positions(op: Op, signature: Signature, args: Sequence[Any], named: dict) -> dict:

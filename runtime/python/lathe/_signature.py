@@ -65,8 +65,9 @@ class Argument:
         return f"<{self}>"
 
 
-def unknown(op_name: str, known: Sequence[str], name: str) -> c.ArgumentError:
-    near = difflib.get_close_matches(name, known, n=1)
+def unknown(op_name: str, known: Sequence[str], name: str, also: Sequence[str] = ()) -> c.ArgumentError:
+    """`also`: names that a call takes beside those of the spec."""
+    near = difflib.get_close_matches(name, [*known, *also], n=1)
     meant = f"; did you mean '{near[0]}'?" if near else ""
     return c.ArgumentError(f"argument '{name}': unknown name; {op_name} takes {', '.join(known)}{meant}")
 

@@ -388,6 +388,8 @@ def test_mistakes_of_a_spec_have_a_place():
         (lambda q, k, v: lathe.set_context("host"), "context: expected a lathe.Context"),
         (lambda q, k, v: lathe.compile(b"return 1"), "text: expected a str, the text of a spec, given bytes"),
         (lambda q, k, v: op_call(q, k, v, q_strat=1), "did you mean 'q_start'?"),
+        (lambda q, k, v: op_call(q, k, v, contxt=None), "did you mean 'context'?"),
+        (lambda q, k, v: op_call(q, k, v, context=0), "context: expected a lathe.Context"),
         (lambda q, k, v: biased().backward(q, k, v, bias=q[0, :, 0, 0], do=q, dbias=True), "'bias' has no gradient"),
     ],
 )
