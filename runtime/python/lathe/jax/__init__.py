@@ -7,178 +7,242 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
+import math
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
-from .. import _library as c
-from .._arrays import HOST, dtype_code
-from .._kernel import Call, Tensor, context_of
+from .. import _layout, _library as c
 from .._op import Op, load
-from .._signature import unknown
-from ._handler import CallRecord, register
+from .._signature import Argument, unknown
+from ._launch import Pass, run
 
 __all__ = ["Function", "wrap"]
 
-_DTYPES = {c.F32: jnp.float32, c.F16: jnp.float16, c.BF16: jnp.bfloat16, c.F64: jnp.float64, c.I32: jnp.int32,
-           c.U8: jnp.uint8}  # fmt: skip
-_prepared: dict[tuple, "_Prepared"] = {}  # compiled programs hold their addresses: they live as long as the process
-_lock = threading.Lock()
-
-
-class _Prepared:
-    """A kernel for operands of these shapes and dtypes, with the record that its calls carry."""
-
-    def __init__(self, op: Op, which: int, forms: tuple, results: tuple[str, ...], scalars: tuple, device: int):
-        signature = op.gradient if which else op.forward
-        sizes, absent = signature.sizes({n: shape for n, _, shape in forms})
-        dtypes = {n: code for n, code, _ in forms}
-        self.made = []
-        records = [Tensor(n, code, shape, None) for n, code, shape in forms]
-        for name in results:
-            argument = signature.by_name[name]
-            shape = signature.result_shape(argument, sizes, absent)
-            if shape is None:
-                raise c.ArgumentError(f"{op.name}: the size of '{name}' does not follow from the arrays that are given")
-            code = signature.result_dtype(argument, dtypes)
-            records.append(Tensor(name, code, shape, None))
-            self.made.append(jax.ShapeDtypeStruct(shape, _DTYPES[code]))
-        exact = c.F64 in dtypes.values()
-        kinds = [signature.by_name[n].dtype for n, _ in scalars]
-        kinds = [c.F64 if exact and k == c.F32 else k for k in kinds]
-        names = [(n, k) for (n, _), k in zip(scalars, kinds)]
-        self.call = Call(context_of(device), op._handle, which, records, names, [0] * len(records))
-        if self.call.workspace:
-            self.made.append(jax.ShapeDtypeStruct((self.call.workspace,), jnp.uint8))
-        self.records = self.call.take()
-        for place, (_, value) in zip(self.records.scalars, scalars):
-            place.value = value
-        launch = ctypes.cast(c.lib.lathe_launch, ctypes.c_void_p).value
-        self.record = CallRecord(launch, self.call.kernel, self.records.address, self.records.n, len(forms),
-                                 len(results), int(bool(self.call.workspace)), int(device != HOST))  # fmt: skip
-        self.n_results = len(results)
-
-    def __call__(self, arrays):
-        address = np.int64(ctypes.addressof(self.record))
-        call = jax.ffi.ffi_call(register(), self.made, vmap_method="sequential")
-        return call(*arrays, call=address)[: self.n_results]
-
-
-def _device() -> int:
-    if jax.default_backend() == "cpu":
-        return HOST
-    if len(jax.local_devices()) > 1:
-        raise c.UnsupportedError("lathe.jax: expected one GPU in a process, given several; start a process for each "
-                                 "(jax.distributed), with CUDA_VISIBLE_DEVICES")  # fmt: skip
-    return 0
-
-
-def _run(op: Op, which: int, arrays: dict, results: tuple[str, ...], scalars: tuple):
-    """arrays: in the order of the signature."""
-    forms = tuple((n, dtype_code(np.dtype(a.dtype), n), tuple(a.shape)) for n, a in arrays.items())
-    key = (op, which, forms, results, scalars, _device())
-    with _lock:
-        found = _prepared.get(key)
-        if found is None:
-            found = _prepared[key] = _Prepared(*key)
-    return found(tuple(arrays.values()))
+_I32 = np.iinfo(np.int32)
 
 
 class Function:
     """A spec as a function of JAX arrays: see `wrap`."""
 
-    def __init__(self, op: Op, results: tuple[str, ...]):
-        self.op = op
-        by_name = op.forward.by_name
+    def __init__(self, op: Op, layout: str, results: tuple[str, ...]):
+        _layout.check_layout(layout, op.name, op.kind)
+        self.op, self.layout = op, layout
+        forward, by_name = op.forward, op.forward.by_name
         for name in results:
             if name not in by_name or by_name[name].role != c.RESULT:
-                raise c.ArgumentError(f"results: {op.name} has no result '{name}'")
-        own = tuple(r.name for r in op.forward.results if not r.optional or r.alias)
+                known = ", ".join(r.name for r in forward.results)
+                raise c.ArgumentError(f"results: {op.name} has no result '{name}'; it has {known}")
+        own = forward.results_by_default()
         self.wanted = results or own
-        kept = {a.name for a in op.gradient.tensors}
-        self.made = tuple(r.name for r in op.forward.results if r.name in own + results or r.name in kept)
-        self.plain = tuple(r.name for r in op.forward.results if r.name in own + results)
-        self.tensors = tuple(a.name for a in op.forward.tensors)
-        self.scalars = tuple(a.name for a in op.forward.scalars)
+        kept = {a.name for a in op.gradient.tensors}  # what the backward pass reads is made, asked for or not
+        self.made = tuple(r.name for r in forward.results if r.name in self.wanted or r.name in kept)
+        self.plain = tuple(r.name for r in forward.results if r.name in self.wanted)
+        self.tensors = tuple(a.name for a in forward.tensors)
+        self.scalars = tuple(a.name for a in forward.scalars)
+        self.has_gradient = {a.name for a in forward.arguments if "d" + a.name in op.gradient.by_name}
+
+    def __repr__(self) -> str:
+        return f"<lathe.jax.Function {self.op.name}({', '.join(self.tensors)}) -> {', '.join(self.wanted)}>"
 
     def __call__(self, *args: Any, **named: Any):
-        positional = self.op.forward.positional
+        given = self._bind(args, named)
+        names = tuple(n for n in self.tensors if n in given)
+        traced = tuple(n for n in self.scalars if isinstance(given.get(n), jax.Array))
+        numbers = tuple(
+            (n, _number(self.op.forward.by_name[n], given[n])) for n in self.scalars if n in given and n not in traced
+        )
+        arrays = [self._array(n, given[n]) for n in names]
+        exact = any(a.dtype == np.float64 for a in arrays)
+        scalars = [_scalar(self.op.forward.by_name[n], given[n], exact) for n in traced]
+        results = self._run(names, traced, numbers, arrays + scalars)
+        picked = tuple(results[self.plain.index(n)] for n in self.wanted)
+        return picked[0] if len(picked) == 1 else picked
+
+    def _bind(self, args, named) -> dict[str, Any]:
+        positional, by_name = self.op.forward.positional, self.op.forward.by_name
         given = dict(zip(positional, args)) | named
         if len(args) > len(positional) or len(given) < len(args) + len(named):
             raise c.ArgumentError(f"{self.op.name}: expected each of {', '.join(positional)} once, by position or name")
         for name in given:
+            if name in by_name and by_name[name].role == c.RESULT:
+                raise c.ArgumentError(
+                    f"argument '{name}': a result; lathe.jax.wrap(op, results=({name!r},)) makes a function that has it"
+                )
             if name not in self.tensors + self.scalars:
                 raise unknown(self.op.name, self.tensors + self.scalars, name)
+        given = {n: v for n, v in given.items() if v is not None}
         missing = [n for n in positional if n not in given]
         if missing:
-            raise c.ArgumentError(f"argument '{missing[0]}': missing; {self.op.forward.by_name[missing[0]]}")
-        names = tuple(n for n in self.tensors if given.get(n) is not None)
-        scalars = tuple((n, _number(n, given[n])) for n in self.scalars if given.get(n) is not None)
-        results = self._differentiable(names, scalars)(*(jnp.asarray(given[n]) for n in names))
-        picked = tuple(results[self.plain.index(n)] for n in self.wanted)
-        return picked[0] if len(picked) == 1 else picked
+            raise c.ArgumentError(f"argument '{missing[0]}': missing; {by_name[missing[0]]}")
+        _layout.need_starts(self.layout, by_name, given)
+        return given
 
-    def _differentiable(self, names: tuple[str, ...], scalars: tuple):
-        op, made, plain = self.op, self.made, self.plain
-        gradient = op.gradient
+    def _array(self, name: str, value: Any):
+        argument = self.op.forward.by_name[name]
+        if argument.dtype == c.I32:
+            return _integers(name, value)
+        array = jnp.asarray(value)
+        if jnp.issubdtype(array.dtype, jnp.integer) and argument.dtype != c.U8:
+            raise c.ArgumentError(f"argument '{name}': expected dtype {argument.dtype_text}, given {array.dtype}")
+        return array
+
+    # ---- gradients ---------------------------------------------------------------------------------------------
+
+    def _run(self, names, traced, numbers, arrays):
+        try:
+            return self._differentiable(names, traced, numbers)(*arrays)
+        except TypeError as error:
+            if "forward-mode" not in str(error):
+                raise
+        raise c.UnsupportedError(
+            f"{self.op.name}: forward-mode derivatives (jax.jvp, jacfwd, linearize, hessian) are asked for, and Lathe has "
+            "those of reverse mode alone: jax.grad, jax.vjp, jax.jacrev"
+        )
+
+    def _differentiable(self, names: tuple[str, ...], traced: tuple[str, ...], numbers: tuple):
+        op, made, plain, layout = self.op, self.made, self.plain, self.layout
+        every = names + traced
 
         @jax.custom_vjp
         def function(*arrays):
-            return tuple(_run(op, c.FORWARD, dict(zip(names, arrays)), plain, scalars))
+            return run(Pass(op, c.FORWARD, layout, names, plain, numbers, traced), arrays)
 
-        def forward(*arrays):
-            results = tuple(_run(op, c.FORWARD, dict(zip(names, arrays)), made, scalars))
+        def forward(*given):
+            self._check_gradients(every, given)
+            arrays = tuple(jnp.asarray(g.value) for g in given)
+            results = run(Pass(op, c.FORWARD, layout, names, made, numbers, traced), arrays)
             return tuple(results[made.index(n)] for n in plain), (arrays, results)
 
         def backward(kept, seeds):
             arrays, results = kept
-            have = dict(zip(names, arrays)) | dict(zip(made, results))
-            have |= {"d" + n: s for n, s in zip(plain, seeds) if "d" + n in gradient.by_name}
-            read = {a.name: have[a.name] for a in gradient.tensors if a.name in have}
-            has = tuple(n for n in names if "d" + n in gradient.by_name)
-            order = tuple(r.name for r in gradient.results if r.name[1:] in has)
-            known = {a.name for a in gradient.scalars}
-            if not order:
-                raise c.ArgumentError(f"{op.name}: this spec has no gradients")
-            out = _run(op, c.BACKWARD, read, order, tuple(s for s in scalars if s[0] in known))
-            by_name = dict(zip(order, out))
-            return tuple(_cotangent(op, n, by_name.get("d" + n), a) for n, a in zip(names, arrays))
+            have = dict(zip(every, arrays))
+            gradients = self._gradients(have, dict(zip(made, results)), dict(zip(plain, seeds)), numbers)
+            return tuple(_cotangent(gradients.get(n), a) for n, a in have.items())
 
-        function.defvjp(forward, backward)
+        function.defvjp(forward, backward, symbolic_zeros=True)
         return function
 
+    def _check_gradients(self, names, given) -> None:
+        for name, g in zip(names, given):
+            if g.perturbed and name not in self.has_gradient:
+                raise c.ArgumentError(
+                    f"argument '{name}': is differentiated, and {self.op.name} has no gradient for it; an input is declared "
+                    f"with {{ grad = true }} for one, or jax.lax.stop_gradient({name}) says that it counts as constant"
+                )
+            if name == "state_index":
+                raise c.ArgumentError(
+                    "argument 'state_index': a pool of states has no backward pass; call it outside of jax.grad"
+                )
 
-def _cotangent(op: Op, name: str, gradient, array):
-    """Of an input that the spec gives no gradient: zero, as of what is constant."""
+    def _gradients(self, have: dict, results: dict, seeds: dict, numbers) -> dict:
+        """Gradients by the names of what they are of."""
+        gradient = self.op.gradient
+        order = tuple(r.name for r in gradient.results if r.name[1:] in have)
+        read = have | results
+        for name, seed in seeds.items():
+            argument = gradient.by_name.get("d" + name)
+            if argument is None:
+                continue  # of a result that has no gradient, as indices
+            if not isinstance(seed, SymbolicZero):
+                read[argument.name] = seed
+            elif not argument.optional or len(seeds) == 1:
+                read[argument.name] = jnp.zeros(seed.shape, seed.dtype)
+        names = tuple(a.name for a in gradient.tensors if a.name in read)
+        known = {a.name for a in gradient.scalars}
+        traced = tuple(n for n in self.scalars if n in have and n in known)
+        constant = tuple(s for s in numbers if s[0] in known)
+        work = Pass(self.op, c.BACKWARD, self.layout, names, order, constant, traced)
+        out = run(work, [read[n] for n in names] + [have[n] for n in traced])
+        return {name[1:]: g for name, g in zip(order, out)}
+
+
+def _cotangent(gradient, array):
+    """What has no gradient was not differentiated, or holds integers: `_check_gradients`."""
     if gradient is not None:
-        return gradient.astype(array.dtype)
+        return gradient.astype(array.dtype).reshape(array.shape)
     if jnp.issubdtype(array.dtype, jnp.floating):
         return jnp.zeros_like(array)
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, jax.core.Tracer):
-        raise c.ArgumentError(f"argument '{name}': a scalar is a constant of the compiled program, given a traced value; "
-                              'declare it as tensor("f32", 1) in the spec')  # fmt: skip
-    number = value.item() if hasattr(value, "item") else value
-    return number if isinstance(number, int) else float(number)
+# ---- integers and scalars ------------------------------------------------------------------------------------------
 
 
-def wrap(op: Op | str, *, results: tuple[str, ...] = ()) -> Function:
+def _integers(name: str, value: Any):
+    """An array of i32. NumPy's and lists are converted where their values fit; JAX's show no values while tracing."""
+    if not isinstance(value, jax.Array):
+        host = np.asarray(value)
+        if host.dtype.kind not in "iu":
+            raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {host.dtype}")
+        outside = host[(host < _I32.min) | (host > _I32.max)]
+        if outside.size:
+            raise c.ArgumentError(
+                f"argument '{name}': expected integers from {_I32.min} to {_I32.max}, given {outside.flat[0]}"
+            )
+        return jnp.asarray(host.astype(np.int32))
+    if value.dtype != np.int32:
+        fits = jnp.issubdtype(value.dtype, jnp.integer)
+        hint = f"; where its values fit, {name}.astype(jax.numpy.int32) gives it" if fits else ""
+        raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {value.dtype}{hint}")
+    return value
+
+
+def _number(argument: Argument, value: Any) -> float:
+    """A scalar that is a constant of the compiled program."""
+    if isinstance(value, (str, bytes)):
+        raise c.ArgumentError(f"argument '{argument.name}': expected a number, given {type(value).__name__}")
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        if argument.dtype != c.I32:
+            return float(number)
+        whole = operator.index(int(number) if isinstance(number, float) and number.is_integer() else number)
+    except (TypeError, ValueError, OverflowError):
+        kind = "an integer" if argument.dtype == c.I32 else "a number"
+        given = repr(value) if isinstance(value, (int, float)) else type(value).__name__
+        raise c.ArgumentError(f"argument '{argument.name}': expected {kind}, given {given}") from None
+    if not _I32.min <= whole <= _I32.max:
+        raise c.ArgumentError(
+            f"argument '{argument.name}': expected an integer from {_I32.min} to {_I32.max}, given {whole}"
+        )
+    return whole
+
+
+def _scalar(argument: Argument, value: jax.Array, exact: bool) -> jax.Array:
+    """A scalar that is an array of the program: one element, which is read when the kernel is launched."""
+    if math.prod(value.shape) != 1:
+        raise c.ArgumentError(f"argument '{argument.name}': a scalar is an array of one element, given shape "
+                              f"{list(value.shape)}")  # fmt: skip
+    whole = jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool
+    if argument.dtype == c.I32:
+        if not whole:
+            raise c.ArgumentError(f"argument '{argument.name}': expected an integer (i32), given {value.dtype}")
+        return value if value.dtype.itemsize >= 4 else value.astype(jnp.int32)
+    if not whole and not jnp.issubdtype(value.dtype, jnp.floating):
+        raise c.ArgumentError(f"argument '{argument.name}': expected a number, given {value.dtype}")
+    return value.astype(jnp.float64 if exact else jnp.float32)
+
+
+def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -> Function:
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
 
-    Required arrays go by position, everything by name; scalars are constants of the compiled program. results: what a
-    call returns, by name. vmap runs one call after the other: a batch goes faster as the batch that the spec has.
-    An input that the spec declares without `grad = true` counts as constant.
+    Required arrays go by position, everything by name. layout: where heads and tokens stand, "bhsd", "bshd", or "thd"
+    for packed sequences (with cu_q=, or cu= in linear attention). It is that of every array with a dim of heads before
+    one of tokens, as q, o, lse and an input g [b, h, t]; others lie as declared. Nothing is copied for it.
+    results: what a call returns, by name.
+
+    A scalar that is a number is a constant of the compiled program; one that is a JAX array of one element may change
+    from call to call, as a seed, and is read when the kernel is launched, for which a GPU waits. To differentiate what
+    the spec declares without `grad = true` is refused, and so are forward-mode and second derivatives.
     """
     op = load(op) if isinstance(op, str) else op
-    key = f"jax {','.join(results)}"
+    results = (results,) if isinstance(results, str) else tuple(results)
+    key = f"jax {layout} {','.join(results)}"
     found = op._extensions.get(key)
     if found is None:
-        found = op._extensions[key] = Function(op, tuple(results))
+        found = op._extensions[key] = Function(op, layout, results)
     return found

@@ -1,5 +1,8 @@
 """The handler that XLA calls, in C: it fills data pointers into prepared records and launches the kernel.
 
+A scalar that is an array of the program comes as a buffer of one element, and is read when the kernel is launched: on
+a GPU that waits for the stream.
+
 It is compiled once for a version of jaxlib, against the C header that jaxlib ships, into the user's cache folder, and
 knows nothing of the library: each call carries the address of its launch function.
 """
@@ -22,16 +25,24 @@ from .. import _library as c
 
 SOURCE = r"""
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include "xla/ffi/api/c_api.h"
 
 typedef struct { int status; int line; char file[256]; char text[2048]; } error_record;
 typedef struct { const char *name; void *data; int dtype; int32_t ndim; const int64_t *shape, *strides; } arg_record;
+/* A scalar that comes as a buffer: what the buffer holds; an integer of more bits becomes an i32 where it fits. */
+typedef struct { const char *name; int64_t holds; } scalar_record;
+enum { HOLDS_32_BITS, HOLDS_64_BITS, HOLDS_I64, HOLDS_U32, HOLDS_U64 };
+typedef union { int32_t i; uint32_t u; int64_t l; uint64_t ul; } number;
 typedef struct {
     int (*launch)(const void *, const arg_record *, int, void *, void *, error_record *);
     const void *kernel;
     const arg_record *arg; /* tensors that are read, results, then scalars, whose data is there */
-    int64_t n, n_read, n_made, has_workspace, on_gpu;
+    int64_t n, n_read, n_made, has_workspace, on_gpu, n_scalars;
+    const scalar_record *scalar; /* the last ones of the arguments */
+    int (*copy)(void *, uint64_t, size_t, void *); /* of the driver, from a GPU: where there are scalars */
+    int (*wait)(void *);
 } call_record;
 enum { MAX_ARGS = 64 };
 
@@ -44,9 +55,59 @@ static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, const char *text)
 
 static void *data_of(void *buffer) { return ((XLA_FFI_Buffer *)buffer)->data; }
 
+static size_t bytes_of(const scalar_record *scalar)
+{
+    return scalar->holds == HOLDS_32_BITS || scalar->holds == HOLDS_U32 ? 4 : 8;
+}
+
+static int narrow(number *value, int64_t holds)
+{
+    const int fits = holds == HOLDS_I64   ? value->l >= INT32_MIN && value->l <= INT32_MAX
+                     : holds == HOLDS_U32 ? value->u <= INT32_MAX
+                     : holds == HOLDS_U64 ? value->ul <= INT32_MAX
+                                          : 1;
+    if (fits && (holds == HOLDS_I64 || holds == HOLDS_U64))
+        value->i = (int32_t)value->l;
+    return fits;
+}
+
+static XLA_FFI_Error *read_scalars(const XLA_FFI_CallFrame *frame, const call_record *call, void *stream, number *value)
+{
+    char text[256];
+    int error = 0;
+    for (int64_t i = 0; i < call->n_scalars && !error; i++) {
+        void *data = data_of(frame->args.args[call->n_read + i]);
+        if (call->on_gpu)
+            error = call->copy(&value[i], (uint64_t)(uintptr_t)data, bytes_of(&call->scalar[i]), stream);
+        else
+            memcpy(&value[i], data, bytes_of(&call->scalar[i]));
+    }
+    if (call->on_gpu && call->n_scalars > 0 && !error)
+        error = call->wait(stream);
+    if (error) {
+        snprintf(text, sizeof text, "lathe: scalars could not be read from the GPU (error %d of the driver)", error);
+        return fail(frame, text);
+    }
+    for (int64_t i = 0; i < call->n_scalars; i++) {
+        const number given = value[i];
+        const int64_t holds = call->scalar[i].holds;
+        if (!narrow(&value[i], holds)) {
+            const char *sign = holds == HOLDS_I64 && given.l < 0 ? "-" : "";
+            const uint64_t size = holds == HOLDS_U32 ? given.u : *sign ? -given.ul : given.ul;
+            snprintf(text, sizeof text,
+                     "argument '%s': expected an integer from -2147483648 to 2147483647, given %s%llu",
+                     call->scalar[i].name, sign, (unsigned long long)size);
+            return fail(frame, text);
+        }
+    }
+    return NULL;
+}
+
 XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
 {
     arg_record arg[MAX_ARGS];
+    number scalar[MAX_ARGS];
+    XLA_FFI_Error *error;
     error_record err;
     void *stream = NULL, *workspace = NULL;
     if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
@@ -60,7 +121,8 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
     int64_t address;
     memcpy(&address, ((XLA_FFI_Scalar *)frame->attrs.attrs[0])->value, sizeof address);
     const call_record *call = (const call_record *)(intptr_t)address;
-    if (call->n > MAX_ARGS || frame->args.size != call->n_read || frame->rets.size != call->n_made + call->has_workspace)
+    if (call->n > MAX_ARGS || frame->args.size != call->n_read + call->n_scalars ||
+         frame->rets.size != call->n_made + call->has_workspace)
         return fail(frame, "lathe: the call has other operands than its record");
     memcpy(arg, call->arg, (size_t)call->n * sizeof arg[0]);
     for (int64_t i = 0; i < call->n_read; i++)
@@ -71,11 +133,14 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
         workspace = data_of(frame->rets.rets[call->n_made]);
     if (call->on_gpu) {
         XLA_FFI_Stream_Get_Args get = {XLA_FFI_Stream_Get_Args_STRUCT_SIZE, NULL, frame->ctx, NULL};
-        XLA_FFI_Error *error = frame->api->XLA_FFI_Stream_Get(&get);
-        if (error)
+        if ((error = frame->api->XLA_FFI_Stream_Get(&get)) != NULL)
             return error;
         stream = get.stream;
     }
+    if ((error = read_scalars(frame, call, stream, scalar)) != NULL)
+        return error;
+    for (int64_t i = 0; i < call->n_scalars; i++)
+        arg[call->n - call->n_scalars + i].data = &scalar[i];
     return call->launch(call->kernel, arg, (int)call->n, workspace, stream, &err) ? fail(frame, err.text) : NULL;
 }
 """
@@ -91,7 +156,27 @@ class CallRecord(ctypes.Structure):
         ("n_made", ctypes.c_int64),
         ("has_workspace", ctypes.c_int64),
         ("on_gpu", ctypes.c_int64),
+        ("n_scalars", ctypes.c_int64),
+        ("scalar", ctypes.c_void_p),
+        ("copy", ctypes.c_void_p),
+        ("wait", ctypes.c_void_p),
     ]
+
+
+class ScalarRecord(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("holds", ctypes.c_int64)]
+
+
+# What buffers of scalars may hold, by their dtype.
+HOLDS = {"int32": 0, "float32": 0, "float64": 1, "int64": 2, "uint32": 3, "uint64": 4}
+
+
+def driver_functions() -> tuple[int, int]:
+    """Addresses of the functions of the CUDA driver that copy from a GPU and wait for a stream."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    functions = driver.cuMemcpyDtoHAsync_v2, driver.cuStreamSynchronize
+    copy, wait = (ctypes.cast(f, ctypes.c_void_p).value for f in functions)
+    return copy, wait
 
 
 def _folder() -> Path:

@@ -1,0 +1,76 @@
+"""Where heads and tokens stand in the tensors of a call: [b, h, s, d] as the library has them, or as a caller has."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from . import _library as c
+from ._signature import Argument
+
+LAYOUTS = ("bhsd", "bshd", "thd")
+_HEADS = ("h", "h_kv", "h_k")
+_TOKENS = ("q", "kv", "t")
+
+
+def check_layout(layout: str, op_name: str, kind: str) -> None:
+    if layout not in LAYOUTS:
+        raise c.ArgumentError(f"layout: expected one of {', '.join(LAYOUTS)}, given {layout!r}")
+    if layout != "bhsd" and kind not in ("attention", "linear_attention"):
+        raise c.ArgumentError(f"layout: {op_name} is {kind}, which has no tensors of heads and tokens to turn: 'bhsd' "
+                              "alone, each tensor as its spec declares it")  # fmt: skip
+
+
+def order(layout: str, argument: Argument) -> tuple[int, ...]:
+    """The dims of an argument as the caller has them, by their number in the library's order.
+
+    "bshd": where a head's dim stands before the only dim of tokens, the two change places: q, k, v, o and lse, but
+    inputs like g [b, h, t], too. A bias [b, h, q, kv] and what has no tokens stay as declared. "thd": the same, and
+    the batch, which is 1 where sequences are packed, is left out of whatever has a dim of tokens.
+    """
+    dims = list(range(len(argument.dims)))
+    names = [d.name if d.times == 1 and not d.plus else "" for d in argument.dims]
+    tokens = [i for i in dims if names[i] in _TOKENS]
+    if layout == "bhsd" or not tokens:
+        return tuple(dims)
+    at = tokens[0]
+    if len(tokens) == 1 and at and names[at - 1] in _HEADS:
+        dims[at - 1], dims[at] = at, at - 1
+    if layout == "thd" and names[0] == "b":
+        dims.remove(0)
+    return tuple(dims)
+
+
+def to_library(layout: str, argument: Argument, shape: Sequence[Any], strides: Sequence[Any]) -> tuple[tuple, tuple]:
+    """Shape and strides in the library's order of a tensor that the caller gave."""
+    places = order(layout, argument)
+    if layout == "bhsd" or places == tuple(range(len(argument.dims))):
+        return tuple(shape), tuple(strides)
+    if len(shape) != len(places):
+        raise c.ArgumentError(f"argument '{argument.name}': expected shape {shape_text(layout, argument)} in layout "
+                              f"'{layout}', given {list(shape)}")  # fmt: skip
+    # A batch that was left out is one of 1; its stride is never used.
+    sizes, steps = [1] * len(argument.dims), [0] * len(argument.dims)
+    for place, size, step in zip(places, shape, strides):
+        sizes[place], steps[place] = size, step
+    if len(places) < len(argument.dims):
+        steps[0] = shape[0] * strides[0] if shape else 1
+    return tuple(sizes), tuple(steps)
+
+
+def to_user(layout: str, argument: Argument, shape: tuple) -> tuple:
+    """The shape of a result as the caller has it."""
+    if len(shape) != len(argument.dims):
+        return shape
+    return tuple(shape[place] for place in order(layout, argument))
+
+
+def shape_text(layout: str, argument: Argument) -> str:
+    return "[" + ", ".join(str(argument.dims[place]) for place in order(layout, argument)) + "]"
+
+
+def need_starts(layout: str, by_name, given) -> None:
+    """Packed tokens are told apart by where their sequences begin."""
+    name = "cu_q" if "cu_q" in by_name else "cu"
+    if layout == "thd" and given.get(name) is None:
+        raise c.ArgumentError(f"argument '{name}': missing; layout 'thd' is of packed sequences, and {name} [seqs+1] i32 "
+                              "says where each begins: [0, tokens] for a single one")  # fmt: skip
