@@ -1,11 +1,12 @@
 #!/bin/sh
 # python.sh: the tests of the Python package on the host device, from the source tree and with the shared library of this build;
-# nothing is installed. LATHE_BUILD is the build folder, LATHE_PYTHON the interpreter (python3). Exit code 77: there is no Python
-# with NumPy and pytest; tests of torch, JAX and pictures are skipped, with the reason, where those are missing.
+# nothing is installed. LATHE_BUILD is the build folder, LATHE_PYTHON the interpreter: by default that of python_env.sh, where this
+# made one, else python3. Exit code 77: there is no Python with NumPy and pytest; tests of torch, JAX and pictures are skipped,
+# with the reason, where those are missing. The last lines say how many of each ran.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$(cd "${LATHE_BUILD:-build}" && pwd) || exit 1
-python=${LATHE_PYTHON:-python3}
+python=${LATHE_PYTHON:-$(sh tests/python_env.sh --known 2>/dev/null || echo python3)}
 
 skip() {
     echo "python: skipped: $*"
