@@ -242,8 +242,8 @@ _Static_assert(sizeof OPTIONS / sizeof *OPTIONS <= MOST_OPTIONS, "the command li
 const struct tool_tables tool_tables = {
     COMMANDS,
     OPTIONS,
-    "A SPEC is a path, or the name of a shipped spec such as `causal`. `lathe "
-    "--version` prints the version.\n"
+    "A SPEC is a path, or the name of a shipped spec such as `causal`.\n"
+    "`lathe --version` prints the version, and which NVRTC there is.\n"
     "Results go to standard output, everything else to standard error.\n",
     "  0  success\n"
     "  1  a check or verification failed (for `check` also a spec that does not "

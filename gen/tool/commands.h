@@ -44,6 +44,9 @@ struct tool_tables {
 };
 extern const struct tool_tables tool_tables;
 
+/* version.c: `lathe --version`. */
+void print_version(void);
+
 /* ---- options.c: takers ------------------------------------------------------------------------- */
 
 option_taker option_text, option_flag, option_count, option_real, option_pair, option_file; /* of a member */

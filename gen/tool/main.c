@@ -182,7 +182,7 @@ static int dispatch(char **argv, int argc)
         return CODE_OK;
     }
     if (version) {
-        printf("lathe %s\n", lathe_version());
+        print_version();
         return CODE_OK;
     }
     const struct command *c = find_command(help ? argv[2] : argv[1]);

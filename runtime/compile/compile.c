@@ -14,7 +14,8 @@
 static const char *const COMMON_OPTIONS[] = {"-std=c++20", "-default-device", "--ptxas-options=-v"};
 
 /* Beside those: what does not change the code, and so is no part of a key. The declarations that --minimal
-   leaves out, of textures and the like, take 5 ms, and no template uses them. */
+   leaves out, of textures and the like, take 5 ms, and no template uses them. Remark 177 of NVRTC 12 is of
+   variables whose uses all stand in branches that a constant rules out. */
 enum { UNKEYED_OPTIONS = 2, FIRST_MINIMAL_MAJOR = 13 /* measured with; older ones were not asked */ };
 
 int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES])
@@ -159,8 +160,8 @@ static lathe_status run_program(const struct compiler *c, struct nvrtc_program *
     int n_options = lathe__compile_options(arch, text);
     if (part != WHOLE_TEXT)
         snprintf(text[n_options++], OPTION_BYTES, "-DLATHE_PART=%d", part);
-    if (c->major >= FIRST_MINIMAL_MAJOR)
-        snprintf(text[n_options++], OPTION_BYTES, "--minimal");
+    snprintf(text[n_options++], OPTION_BYTES, "%s",
+             c->major >= FIRST_MINIMAL_MAJOR ? "--minimal" : "-diag-suppress=177");
     for (int i = 0; i < n_options; i++)
         options[i] = text[i];
     const int result = c->nvrtcCompileProgram(program, n_options, options);

@@ -6,6 +6,7 @@ expect 0 'exit codes:' '' "$LATHE" --help
 expect 0 'exit codes:' '' "$LATHE" help
 expect 0 'exit codes:' '' "$LATHE" -h
 expect 0 'lathe 0.' '' "$LATHE" --version
+expect 0 'tested with 12.1, 12.4, 12.8 and 13.0' '' "$LATHE" --version
 for command in check gen compile aot run cache explain list show manual completion; do
     expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
     expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
