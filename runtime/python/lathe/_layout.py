@@ -20,33 +20,39 @@ def check_layout(layout: str, op_name: str, kind: str) -> None:
                               "alone, each tensor as its spec declares it")  # fmt: skip
 
 
-def order(layout: str, argument: Argument) -> tuple[int, ...]:
+def order(layout: str, op, argument: Argument) -> tuple[int, ...]:
     """The dims of an argument as the caller has them, by their number in the library's order.
 
-    "bshd": where a head's dim stands before the only dim of tokens, the two change places: q, k, v, o and lse, but
-    inputs like g [b, h, t], too. A bias [b, h, q, kv] and what has no tokens stay as declared. "thd": the same, and
-    the batch, which is 1 where sequences are packed, is left out of whatever has a dim of tokens.
+    "bshd": in q, k, v, o and in inputs of the spec, as g [b, h, t], where a dim of heads stands before the only dim of
+    tokens, the two change places. A bias [b, h, q, kv] and what has no tokens stay as declared, and so do finals: lse is
+    [b, h, q], as in other libraries. "thd": the same, without the batch, which is 1 where sequences are packed.
     """
     dims = list(range(len(argument.dims)))
     names = [d.name if d.times == 1 and not d.plus else "" for d in argument.dims]
     tokens = [i for i in dims if names[i] in _TOKENS]
-    if layout == "bhsd" or not tokens:
+    if layout == "bhsd" or len(tokens) != 1 or not _may_turn(op, argument):
         return tuple(dims)
     at = tokens[0]
-    if len(tokens) == 1 and at and names[at - 1] in _HEADS:
-        dims[at - 1], dims[at] = at, at - 1
-    if layout == "thd" and names[0] == "b":
-        dims.remove(0)
-    return tuple(dims)
+    if at == 0 or names[at - 1] not in _HEADS:
+        return tuple(dims)
+    dims[at - 1], dims[at] = at, at - 1
+    return tuple(dims[1:] if layout == "thd" and names[0] == "b" else dims)
 
 
-def to_library(layout: str, argument: Argument, shape: Sequence[Any], strides: Sequence[Any]) -> tuple[tuple, tuple]:
+def _may_turn(op, argument: Argument) -> bool:
+    """Gradients lie as what they are of."""
+    of = op.forward.by_name.get(argument.name[1:]) if argument.name[:1] == "d" else None
+    own = op.forward.by_name.get(argument.name) or of or argument
+    return own.is_input or (own.shares_dtype and len(own.dims) == 4)
+
+
+def to_library(layout: str, op, argument: Argument, shape: Sequence[Any], strides: Sequence[Any]) -> tuple[tuple, tuple]:
     """Shape and strides in the library's order of a tensor that the caller gave."""
-    places = order(layout, argument)
+    places = order(layout, op, argument)
     if layout == "bhsd" or places == tuple(range(len(argument.dims))):
         return tuple(shape), tuple(strides)
     if len(shape) != len(places):
-        raise c.ArgumentError(f"argument '{argument.name}': expected shape {shape_text(layout, argument)} in layout "
+        raise c.ArgumentError(f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout "
                               f"'{layout}', given {list(shape)}")  # fmt: skip
     # A batch that was left out is one of 1; its stride is never used.
     sizes, steps = [1] * len(argument.dims), [0] * len(argument.dims)
@@ -57,15 +63,15 @@ def to_library(layout: str, argument: Argument, shape: Sequence[Any], strides: S
     return tuple(sizes), tuple(steps)
 
 
-def to_user(layout: str, argument: Argument, shape: tuple) -> tuple:
+def to_user(layout: str, op, argument: Argument, shape: tuple) -> tuple:
     """The shape of a result as the caller has it."""
     if len(shape) != len(argument.dims):
         return shape
-    return tuple(shape[place] for place in order(layout, argument))
+    return tuple(shape[place] for place in order(layout, op, argument))
 
 
-def shape_text(layout: str, argument: Argument) -> str:
-    return "[" + ", ".join(str(argument.dims[place]) for place in order(layout, argument)) + "]"
+def shape_text(layout: str, op, argument: Argument) -> str:
+    return "[" + ", ".join(str(argument.dims[place]) for place in order(layout, op, argument)) + "]"
 
 
 def need_starts(layout: str, by_name, given) -> None:

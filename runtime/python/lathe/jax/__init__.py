@@ -231,8 +231,8 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
 
     Required arrays go by position, everything by name. layout: where heads and tokens stand, "bhsd", "bshd", or "thd"
-    for packed sequences (with cu_q=, or cu= in linear attention). It is that of every array with a dim of heads before
-    one of tokens, as q, o, lse and an input g [b, h, t]; others lie as declared. Nothing is copied for it.
+    for packed sequences (with cu_q=, or cu= in linear attention). It is that of q, k, v, o and of inputs with a dim of
+    heads before their only one of tokens, as g [b, h, t]; others lie as declared. Nothing is copied for it.
     results: what a call returns, by name.
 
     A scalar that is a number is a constant of the compiled program; one that is a JAX array of one element may change

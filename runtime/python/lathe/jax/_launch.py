@@ -60,7 +60,7 @@ class _Prepared:
     @staticmethod
     def _given(work: Pass, name: str, dtype, shape) -> Tensor:
         argument = work.signature.by_name[name]
-        places = _layout.to_library(work.layout, argument, shape, compact(shape))
+        places = _layout.to_library(work.layout, work.op, argument, shape, compact(shape))
         return Tensor(name, dtype_code(np.dtype(dtype), name), *places)
 
     def _make_results(self, work: Pass, given: list[Tensor]):
@@ -74,9 +74,9 @@ class _Prepared:
             if shape is None:
                 raise c.ArgumentError(f"{work.op.name}: the size of '{name}' does not follow from the arrays given")
             code = signature.result_dtype(argument, dtypes)
-            user = _layout.to_user(work.layout, argument, shape)
+            user = _layout.to_user(work.layout, work.op, argument, shape)
             self.made.append(jax.ShapeDtypeStruct(user, _DTYPES[code]))
-            yield Tensor(name, code, *_layout.to_library(work.layout, argument, user, compact(user)))
+            yield Tensor(name, code, *_layout.to_library(work.layout, work.op, argument, user, compact(user)))
 
     def _write_record(self, work: Pass, scalar_forms, device: int) -> None:
         held = [ScalarRecord(name.encode(), HOLDS[np.dtype(dtype).name])
