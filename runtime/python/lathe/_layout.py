@@ -51,6 +51,8 @@ def to_library(layout: str, op, argument: Argument, shape: Sequence[Any], stride
     places = order(layout, op, argument)
     if layout == "bhsd" or places == tuple(range(len(argument.dims))):
         return tuple(shape), tuple(strides)
+    if argument.name in ("k", "v") and len(shape) == len(argument.dims) > len(places):
+        return tuple(shape), tuple(strides)  # pools of pages, beside packed queries
     if len(shape) != len(places):
         raise c.ArgumentError(f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout "
                               f"'{layout}', given {list(shape)}")  # fmt: skip

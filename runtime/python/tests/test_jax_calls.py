@@ -202,3 +202,11 @@ def test_where_all_results_are_optional_the_first_is_given(rng):
         lathe.jax.wrap("topk", results="y")
     with pytest.raises(lathe.ArgumentError, match=r"'lse': a result; lathe.jax.wrap\(op, results=\('lse',\)\)"):
         ours(x, target=target, lse=True)
+
+
+def test_thd_of_keys_in_pages(rng):
+    q = jnp.asarray(rng.standard_normal((3, 2, 8)), jnp.float32)
+    pool = jnp.asarray(rng.standard_normal((4, 2, 16, 8)), jnp.float32)
+    packed = {"cu_q": [0, 1, 3], "used_kv": [20, 7], "pages": [[2, 0], [1, 3]]}
+    o = lathe.jax.wrap("causal", layout="thd")(q, pool, pool, **packed)
+    same(o, turn(lathe.jax.wrap("causal")(turn(q[None]), pool, pool, **packed))[0])
