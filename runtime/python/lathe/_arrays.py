@@ -1,7 +1,7 @@
 """What a caller passes as a tensor: NumPy, torch, CuPy, anything with DLPack or `__cuda_array_interface__`.
 
 `describe` says where an array lies, its dtype, shape and strides in elements; a `Family` allocates beside it and
-knows its stream. Nothing is copied.
+knows its stream.
 """
 
 from __future__ import annotations
@@ -55,8 +55,17 @@ def dtype_code(dtype: Any, name: str) -> int:
     if code is None:
         code = _FROM_NUMPY_NAME.get(getattr(dtype, "name", None) or str(dtype).rpartition(".")[2])
     if code is None:
-        raise c.ArgumentError(f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given {dtype}")
+        raise c.ArgumentError(
+            f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given {dtype}{_how_to_cast(dtype)}"
+        )
     return code
+
+
+def _how_to_cast(dtype: Any) -> str:
+    """Of 64-bit integers, torch's usual ones."""
+    if "int64" not in str(dtype):
+        return ""
+    return "; whole numbers are i32: .to(torch.int32), or .astype(np.int32)"
 
 
 def compact(shape) -> tuple[int, ...]:
@@ -187,6 +196,14 @@ def check_writable(array: Any, name: str) -> None:
         raise c.ArgumentError(f"argument '{name}': arrays of JAX are not written in place; lathe.jax makes results")
 
 
+def check_no_gradient(value: Any, name: str) -> None:
+    if _is_torch(value) and value.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise c.ArgumentError(
+            f"argument '{name}': requires a gradient, of which a call of lathe.Op knows nothing; lathe.torch.call(op, "
+            "...) has autograd, and under torch.no_grad() none is asked for"
+        )
+
+
 def _strides(shape, byte_strides, size: int, name: str) -> tuple[int, ...]:
     if any(s % size for s in byte_strides):
         raise c.ArgumentError(
@@ -206,11 +223,7 @@ def _of_numpy(array, name: str) -> Array:
 
 def _of_torch(array, name: str) -> Array:
     kind = array.device.type
-    if array.requires_grad and sys.modules["torch"].is_grad_enabled():
-        raise c.ArgumentError(
-            f"argument '{name}': requires a gradient, of which a call of lathe.Op knows nothing; lathe.torch.call(op, "
-            "...) has autograd, and under torch.no_grad() none is asked for"
-        )
+    check_no_gradient(array, name)
     code = dtype_code(array.dtype, name)
     shape = tuple(array.shape)
     if kind == "meta":
@@ -278,3 +291,14 @@ def _of_dlpack(array, name: str) -> Array:
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
     device = tensor.device_id if tensor.device_type in (2, 13) else HOST
     return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, device, (array, capsule))
+
+
+def to_double(value: Any):
+    """Floats as NumPy float64; integers, scalars and what is asked for with True as they are."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if _is_torch(value):
+        value = value.detach().cpu()
+        return value.double().numpy() if value.dtype.is_floating_point else value.numpy()
+    array = np.asarray(value.get() if hasattr(value, "get") else value)
+    return array.astype(np.float64) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array

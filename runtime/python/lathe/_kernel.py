@@ -11,9 +11,10 @@ from typing import Sequence
 
 from . import _library as c
 from ._arrays import HOST
+from ._copies import Shared
 
 
-class Context:
+class Context(Shared):
     """A device and its cache of kernels: `Context("cuda:0", deterministic=True)`.
 
     device: "host", "cuda:N", or "auto" (the first GPU, or the host). cache_dir: "" for no cache on disk.
@@ -28,6 +29,7 @@ class Context:
         deterministic: bool = False,
         offline: bool = False,
     ):
+        self._options = (device, cache_dir, deterministic, offline)
         options = c.Options()
         options.device = _ordinal(device)
         options.cache_dir = None if cache_dir is None else cache_dir.encode()
@@ -46,8 +48,15 @@ class Context:
         if getattr(self, "handle", None):
             c.lib.lathe_ctx_destroy(self.handle)
 
+    def __reduce__(self):
+        return _context, self._options
+
     def __repr__(self) -> str:
         return f"<lathe.Context {self.name}>"
+
+
+def _context(device: str, cache_dir: str | None, deterministic: bool, offline: bool) -> Context:
+    return Context(device, cache_dir=cache_dir, deterministic=deterministic, offline=offline)
 
 
 def _ordinal(device: str) -> int:

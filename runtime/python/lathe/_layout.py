@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Sequence
 
 from . import _library as c
@@ -74,6 +75,25 @@ def to_user(layout: str, op, argument: Argument, shape: tuple) -> tuple:
 
 def shape_text(layout: str, op, argument: Argument) -> str:
     return "[" + ", ".join(str(argument.dims[place]) for place in order(layout, op, argument)) + "]"
+
+
+_OF_ARGUMENT = re.compile(r"argument '(\w+)'")
+_SHAPE = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
+
+
+def retold(layout: str, op, by_name, error: c.LatheError) -> c.LatheError:
+    """What the library refuses, with shapes as the caller has them where it tells of a tensor that is turned."""
+    found = _OF_ARGUMENT.match(str(error))
+    argument = found and by_name.get(found.group(1))
+    if not argument or order(layout, op, argument) == tuple(range(len(argument.dims))):
+        return error
+
+    def turned(shape) -> str:
+        items = tuple(t.strip() for t in shape.group(1).split(","))
+        return "[" + ", ".join(to_user(layout, op, argument, items)) + "]"
+
+    text = _SHAPE.sub(turned, str(error))
+    return type(error)(f"{text} (layout '{layout}': {argument.name} {shape_text(layout, op, argument)})")
 
 
 def need_starts(layout: str, by_name, given) -> None:

@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from . import _library as c
+from ._arrays import to_double
+from ._signature import Argument
 
 
 def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any) -> np.ndarray:
     """The weights [heads, length, keys] of queries and keys that say nothing: 0, so that scores are score_mod(0).
 
     Of linear attention: what is left of each token, by its decay, of equal queries and keys of length 1. inputs: the
-    spec's own, as a call takes them, for a batch of 1.
+    spec's own, as a call takes them, for a batch of 1; required ones that are left out are drawn at random, always the
+    same.
     """
     if op.kind not in ("attention", "linear_attention"):
         raise c.ArgumentError(f"draw: {op.name} is {op.kind}; pictures are of attention and linear_attention")
+    if "v" not in op.forward.by_name:
+        raise c.ArgumentError(f"draw: values of {op.name} are its keys, so they cannot be chosen; `lathe draw` can")
     keys = length if keys is None else keys
     linear = op.kind == "linear_attention"
     if linear and keys != length:
@@ -31,14 +36,54 @@ def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **
         q[..., 0], k[..., 0] = d**0.5, 1.0
     v = np.broadcast_to(np.eye(keys), (1, heads, keys, keys)).copy()
     given = dict(q=q, k=k, v=v) if "k" in op.forward.by_name else dict(q=q, v=v)
-    o = op(**given, **{n: _exact(x) for n, x in inputs.items()})
+    given |= {n: to_double(x) for n, x in inputs.items()}
+    o = _call(op, given)
     return (o if isinstance(o, np.ndarray) else o.o)[0]
 
 
-def _exact(value: Any) -> Any:
-    from ._op import _to_double
+_FLOATS = (
+    lambda rng, shape: rng.standard_normal(shape),
+    lambda rng, shape: rng.random(shape),
+    lambda rng, shape: -rng.random(shape),
+)
 
-    return _to_double(value)
+
+def _call(op, given: dict) -> Any:
+    """With numbers drawn for what is missing. What these may be the library knows, as that decays are at most 0: what
+    it refuses is drawn anew, between 0 and 1, then between -1 and 0.
+    """
+    missing = [a for a in op.forward.arguments if a.name not in given and not a.optional and a.role != c.RESULT]
+    tried = {a.name: 0 for a in missing}
+    while True:
+        rng = np.random.default_rng(1)
+        drawn = {a.name: _drawn(op, a, given, rng, _FLOATS[tried[a.name]]) for a in missing}
+        try:
+            return op(**given, **drawn)
+        except c.ArgumentError as error:
+            named = [n for n in tried if f"'{n}'" in str(error)] or list(tried)
+            if not named or any(tried[n] + 1 == len(_FLOATS) for n in named):
+                raise
+            for name in named:
+                tried[name] += 1
+
+
+def _drawn(op, argument: Argument, given: dict, rng, draw_floats) -> Any:
+    """Integers rise along the last dim, as those of documents in a batch do."""
+    if argument.role == c.SCALAR:
+        return 1 if argument.dtype == c.I32 else 0.5
+    sizes, _ = op.forward.sizes({n: x.shape for n, x in given.items() if n in ("q", "k", "v")})
+    shape = tuple(d.value(sizes) for d in argument.dims)
+    if None in shape:
+        own = next(d.name for d, size in zip(argument.dims, shape) if size is None)
+        raise c.ArgumentError(f"draw: the size '{own}' of '{argument.name}' has no default; give that input")
+    if argument.dtype == c.U8:
+        return (rng.random(shape) < 7 / 8).astype(np.uint8)
+    if argument.dtype != c.I32:
+        return draw_floats(rng, shape)
+    steps = rng.random(shape) < 4 / max(shape[-1] if shape else 1, 1)
+    if steps.ndim:
+        steps[..., 0] = False
+    return np.minimum(np.cumsum(steps, -1), 3).astype(np.int32)
 
 
 def draw(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any):
