@@ -29,8 +29,8 @@ _forgetting = lathe.torch.wrap(lathe.compile(FORGETTING, "forgetting.lua"), layo
 
 
 def forgetting_attention(q, k, v, log_gate):
-    """log_gate [b, h, s], at most 0: the logarithm of each token's gate. Its running sum is what the spec reads."""
-    return _forgetting(q, k, v, gate=log_gate.float().cumsum(-1))
+    """log_gate [b, s, h], at most 0: the logarithm of each token's gate. Its running sum is what the spec reads."""
+    return _forgetting(q, k, v, gate=log_gate.float().cumsum(1))
 
 
 SIGMOID = """-- sigmoid weights, with -log n added to scores, so that a row's weights add up to about 1 (Ramapuram et al. 2024)

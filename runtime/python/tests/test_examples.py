@@ -70,7 +70,7 @@ def test_forgetting_attention():
     torch.manual_seed(1)
     q, k, v = draw(2, 9, 2, 8), draw(2, 9, 2, 8), draw(2, 9, 2, 8)
     gate = torch.nn.functional.logsigmoid(torch.randn(2, 2, 9)).requires_grad_()
-    given = recipes.forgetting_attention(q, k, v, gate)
+    given = recipes.forgetting_attention(q, k, v, gate.transpose(1, 2))
     hq, hk, hv = turned(q, k, v)
     decay = torch.zeros(2, 2, 9, 9, dtype=torch.float64)
     for i in range(9):

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from .. import _library as c
-from .._op import Op, load
+from .._copies import Shared
+from .._numbers import number_of
+from .._op import Op, as_op
 from .._signature import unknown
-from ._passes import Layout, Pass
-from ._register import PLAIN, Operators
+from ._passes import Layout, Pass, say_unusual
+from ._register import PLAIN, Operators, each_slice, refuse_forward_mode, refuse_tangents
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -27,7 +29,8 @@ _interpreters = torch._C._functorch.peek_interpreter_stack
 class Form:
     """Which arguments of a function a call has: tensors, scalars with a gradient, which are tensors too, numbers."""
 
-    __slots__ = ("names", "operands", "n_operands", "learned", "numbers", "scalars", "sources", "routes", "refused")
+    __slots__ = ("names", "operands", "n_operands", "learned", "numbers", "scalars", "dtypes", "sources", "routes",
+                 "refused")  # fmt: skip
 
     def __init__(self, function: "Function", present: tuple[bool, ...], numbers: tuple[bool, ...]):
         names = tuple(n for n, there in zip(function.names, present) if there)
@@ -37,6 +40,7 @@ class Form:
         self.learned = names[self.n_operands :]
         self.numbers = tuple(n for n, there in zip(function.numbers, numbers) if there)
         self.scalars = tuple(a.name for a in function.op.forward.scalars if a.name in self.learned + self.numbers)
+        self.dtypes = tuple(function.op.forward.by_name[n].dtype for n in self.scalars)
         self.sources = tuple(
             (True, self.learned.index(n)) if n in self.learned else (False, self.numbers.index(n))
             for n in self.scalars
@@ -45,13 +49,16 @@ class Form:
         self.refused = [n for n in names if n not in function.has_gradient]
 
 
-class Function:
+class Function(Shared):
     """A spec as a differentiable function of torch tensors: see `wrap`."""
 
     def __init__(self, op: Op, layout: str, results: tuple[str, ...]):
         self.op = op
-        self.layout = Layout(layout, op.kind)
+        self.layout = Layout(layout, op)
+        self._asked = results
+        self.of_parts = bool({"part_o", "part_rows"} & set(results))  # o is not made beside them, nor are gradients
         self.has_gradient = {a.name for a in op.forward.arguments if "d" + a.name in op.gradient.by_name}
+        self.has_gradient = set() if self.of_parts else self.has_gradient
         self._name_arguments(op)
         own, wanted = self._name_results(op, results)
         self.wanted = results or own
@@ -67,14 +74,15 @@ class Function:
         forward = op.forward
         self.tensors = tuple(a.name for a in forward.tensors)
         # Scalars with a gradient come as tensors of one element in host memory, or as numbers.
-        self.learned = tuple(a.name for a in forward.scalars if "d" + a.name in op.gradient.by_name)
+        self.learned = tuple(a.name for a in forward.scalars if a.name in self.has_gradient)
         self.numbers = tuple(a.name for a in forward.scalars if a.name not in self.learned)
         self.names = self.tensors + self.learned
         self.positional = forward.positional
         self._forms: dict[tuple, Form] = {}
         # The usual call: every tensor that must be there, by position, and nothing else.
-        self._usual = self.form(tuple(n in self.positional for n in self.names), (False,) * len(self.numbers))
-        self._n_usual = len(self.positional) if self._usual.names == self.positional else -1
+        self._usual = Form(self, tuple(n in self.positional for n in self.names), (False,) * len(self.numbers))
+        is_whole = self._usual.names == self.positional and self.layout.name != "thd"  # which needs cu_q
+        self._n_usual = len(self.positional) if is_whole else -1
 
     def _name_results(self, op: Op, results: tuple[str, ...]):
         by_name = op.forward.by_name
@@ -82,8 +90,15 @@ class Function:
             if name not in by_name or by_name[name].role != c.RESULT:
                 known = ", ".join(r.name for r in op.forward.results)
                 raise c.ArgumentError(f"results: {op.name} has no result '{name}'; it has {known}")
-        own = tuple(r.name for r in op.forward.results if not r.optional or r.alias)
+        if self.of_parts:
+            own = ()
+        else:
+            own = op.forward.results_by_default()
+            own = () if results and all(r.optional and not r.alias for r in op.forward.results) else own
         return own, tuple(r.name for r in op.forward.results if r.name in own or r.name in results)
+
+    def __reduce__(self):
+        return _again, (self.op, self.layout.name, self._asked)
 
     def __repr__(self) -> str:
         return f"<lathe.torch.Function {self.op.name}({', '.join(self.names)}) -> {', '.join(self.wanted)}>"
@@ -91,13 +106,18 @@ class Function:
     def _describe(self) -> str:
         op = self.op
         lines = [f"{op.name}: {op.kind}, layout {self.layout.name}.", ""]
-        lines += [f"    {a}" for a in op.arguments if a.role != c.RESULT]
-        lines += ["", "Returns " + ", ".join(str(op.forward.by_name[n]) for n in self.wanted) + "."]
+        lines += [f"    {self._told(a)}" for a in op.arguments if a.role != c.RESULT]
+        lines += ["", "Returns " + ", ".join(self._told(op.forward.by_name[n]) for n in self.wanted) + "."]
         return "\n".join(lines)
+
+    def _told(self, argument) -> str:
+        """With its shape as this layout has it."""
+        return str(argument).replace(argument.shape_text, self.layout.shape_text(argument))
 
     def form(self, present: tuple[bool, ...], numbers: tuple[bool, ...]) -> Form:
         found = self._forms.get((present, numbers))
         if found is None:
+            self.layout.need_starts([n for n, there in zip(self.names, present) if there])
             found = self._forms[present, numbers] = Form(self, present, numbers)
         return found
 
@@ -119,6 +139,8 @@ class Function:
                 needs = True
         if _any_autocast():
             tensors = self._autocast(form.names, tensors)
+        if forward_ad._current_level >= 0 and _interpreters() is None:
+            refuse_tangents(self.op.name, tensors)
         if _interpreters() is not None:
             self._check_gradients(form.names, tensors)
             return self.training.pick(_Functional.apply(self.training, form, numbers, *tensors))
@@ -147,19 +169,30 @@ class Function:
                 self._say_unknown(name)
             given[name] = value
         tensors = tuple(self._tensor(n, given.get(n)) for n in self.names)
-        return tensors, tuple(given.get(n) for n in self.numbers)
+        return tensors, tuple(self._scalar(n, given.get(n)) for n in self.numbers)
+
+    def _scalar(self, name: str, value):
+        """Of a scalar without a gradient."""
+        if value is None:
+            return None
+        if isinstance(value, torch.Tensor) and value.requires_grad and _is_grad_enabled():
+            self._refuse_gradient(name)
+        return number_of(name, self.op.forward.by_name[name].dtype, value, exact=True)
 
     def _tensor(self, name: str, value):
         """A number for a scalar that has a gradient becomes a tensor of one element."""
-        if value is None or isinstance(value, torch.Tensor):
-            return value
+        if value is None:
+            return None
+        if isinstance(value, torch.Tensor):
+            return value.reshape(()) if name in self.learned and value.dim() and value.numel() == 1 else value
         if name in self.tensors:
             raise c.ArgumentError(f"argument '{name}': expected a tensor of torch, given {type(value).__name__}")
-        return torch.tensor(float(value), dtype=torch.float32)
+        return torch.tensor(number_of(name, c.F32, value, exact=True), dtype=torch.float64)
 
     def _expand(self, form: Form, tensors, numbers):
         for name, t in zip(form.names, tensors):
             self._tensor(name, t)
+            say_unusual(name, t)
         of_tensors, of_numbers = dict(zip(form.names, tensors)), dict(zip(form.numbers, numbers))
         return tuple(of_tensors.get(n) for n in self.names), tuple(of_numbers.get(n) for n in self.numbers)
 
@@ -185,14 +218,19 @@ class Function:
     def _check_gradients(self, names, tensors) -> None:
         for name, t in zip(names, tensors):
             if name not in self.has_gradient and t is not None and t.requires_grad:
-                raise c.ArgumentError(
-                    f"argument '{name}': requires a gradient, and {self.op.name} has none for it; an input is declared "
-                    "with { grad = true } for one, or call .detach()"
-                )
+                self._refuse_gradient(name)
             if name == "state_index" and t is not None:
                 raise c.ArgumentError(
                     "argument 'state_index': a pool of states has no backward pass; call it under torch.no_grad()"
                 )
+
+    def _refuse_gradient(self, name: str):
+        if self.of_parts:
+            raise c.ArgumentError(f"argument '{name}': requires a gradient, and parts of rows have none; .detach() it")
+        raise c.ArgumentError(
+            f"argument '{name}': requires a gradient, and {self.op.name} has none for it; an input is declared with "
+            "{ grad = true } for one, or call .detach()"
+        )
 
     # ---- where something watches ---------------------------------------------------------------------------------
 
@@ -244,18 +282,10 @@ class Variant:
 
 def values_of(form: Form, learned, numbers) -> list:
     """Scalars in the order of the signature."""
-    return [_number(learned[i]) if is_learned else numbers[i] for is_learned, i in form.sources]
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.device.type != "cpu":
-        raise c.ArgumentError(
-            f"a scalar is read in host memory at the launch, given a tensor on {value.device}; keep it on the CPU, or "
-            'declare it as tensor("f32", 1) in the spec'
-        )
-    return value.item()
+    return [
+        number_of(name, dtype, learned[i] if is_learned else numbers[i], exact=True)
+        for name, dtype, (is_learned, i) in zip(form.scalars, form.dtypes, form.sources)
+    ]
 
 
 def _reads(op: Op, name: str) -> bool:
@@ -401,17 +431,23 @@ class _Eager(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *seeds):
         variant, form, numbers = ctx.of
         needs = ctx.needs_input_grad
         if all(s is None for s in seeds):
             return (None,) * len(needs)
         wanted = variant.gradients.wanted_of(form.names, needs[3:])
+        if _is_grad_enabled():  # create_graph: by an operator, whose own derivative is refused
+            made = variant.operators.backward(form, wanted, ctx, numbers, seeds)
+            return None, None, None, *(made.get(n) for n in form.names)
         kept = variant.kept(form).all_of(ctx)
         made = variant.gradients.run(form, wanted, kept, ctx.results, numbers, seeds)
         named = zip(form.names, ctx.dtypes)
         return None, None, None, *(_as_given(made[n], dtype) if n in made else None for n, dtype in named)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        refuse_forward_mode(ctx.of[0].op.name)
 
 
 class _Functional(torch.autograd.Function):
@@ -436,25 +472,41 @@ class _Functional(torch.autograd.Function):
         made = variant.operators.backward(form, wanted, ctx, numbers, seeds)
         return None, None, None, *(made.get(n) for n in form.names)
 
+    @staticmethod
+    def jvp(ctx, *tangents):
+        refuse_forward_mode(ctx.of[0].op.name)
 
-def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -> Function:
+    @staticmethod
+    def vmap(info, in_dims, variant, form, numbers, *tensors):
+        one = lambda *slices: _Functional.apply(variant, form, numbers, *slices)
+        return each_slice(one, info, in_dims[3:], *tensors)
+
+
+def wrap(op: Op | str, *, layout: str = "bhsd", results: str | tuple[str, ...] = ()) -> Function:
     """A spec as a function of torch tensors, with gradients.
 
-        attend = lathe.torch.wrap("causal")                       # an Op, or what lathe.load takes
+        attend = lathe.torch.wrap("causal")                       # an Op, what lathe.load takes, or a text
         o = attend(q, k, v)                                       # q, k, v [b, h, s, d]
         attend = lathe.torch.wrap("causal", layout="bshd", results=("o", "lse"))
 
     Required tensors go by position, everything by name. layout is that of q, k, v and o: "bhsd", "bshd", or "thd" for
-    packed sequences (with cu_q=). Nothing is copied for it. results: what a call returns, by name and in this order;
-    by default what the spec always makes. Works under torch.compile (make the function outside of what is compiled),
-    CUDA graphs, autocast, checkpoints and DDP. CPU tensors run on the host device, in double precision and slowly.
+    packed sequences (with cu_q=, or cu= of linear attention); inputs over heads and tokens, such as gates, have their
+    tokens first as well, finals have not. Nothing is copied for it. results: what a call returns, by name and in this
+    order; by default what the spec always makes. Works under torch.compile (make the function outside of what is
+    compiled), CUDA graphs, autocast, checkpoints, DDP and vmap (one call after the other). CPU tensors run on the host
+    device, in double precision and slowly.
     """
-    op = load(op) if isinstance(op, str) else op
+    op = as_op(op)
+    results = (results,) if isinstance(results, str) else tuple(results)
     key = f"torch {layout} {','.join(results)}"
     found = op._extensions.get(key)
     if found is None:
-        found = op._extensions[key] = Function(op, layout, tuple(results))
+        found = op._extensions[key] = Function(op, layout, results)
     return found
+
+
+def _again(op: Op, layout: str, results: tuple[str, ...]) -> Function:
+    return wrap(op, layout=layout, results=results)
 
 
 def call(op: Op, *args, **named):

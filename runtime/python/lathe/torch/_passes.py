@@ -6,11 +6,12 @@ allocations, one call of the library.
 
 from __future__ import annotations
 
+import sys
 from ctypes import byref
 
 import torch
 
-from .. import _library as c
+from .. import _layout, _library as c, _operands
 from .._arrays import HOST, Torch, compact
 from .._kernel import Call, Records, Tensor, context_of
 from .._op import CALLS_MAX, Op
@@ -18,7 +19,6 @@ from .._signature import Argument, Signature
 
 DTYPES = Torch.dtypes()
 CODES = {dtype: code for code, dtype in DTYPES.items()} | {torch.bool: c.U8}
-LAYOUTS = ("bhsd", "bshd", "thd")
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent from builds without CUDA
 _is_deterministic = torch.are_deterministic_algorithms_enabled
@@ -28,35 +28,27 @@ _BYTES = torch.uint8
 
 
 class Layout:
-    """How tensors of tokens lie: [b, h, s, d] as the library has it, [b, s, h, d], or packed [tokens, h, d]."""
+    """A layout by its name, with the signatures of the op whose tensors lie in it: see lathe/_layout.py."""
 
-    def __init__(self, name: str, kind: str):
-        if name not in LAYOUTS:
-            raise c.ArgumentError(f"layout: expected one of {', '.join(LAYOUTS)}, given {name!r}")
-        if name != "bhsd" and kind not in ("attention", "linear_attention"):
-            raise c.ArgumentError(f"layout: {kind} has no tensors of heads and tokens, which {name!r} is about")
+    def __init__(self, name: str, op: Op):
+        _layout.check_layout(name, op.name, op.kind)
         self.name = name
-
-    def turns(self, argument: Argument) -> bool:
-        """Is it a tensor of the main dtype with a row of d for each head and token?"""
-        return self.name != "bhsd" and argument.shares_dtype and len(argument.dims) == 4
+        self.op = op
 
     def to_library(self, argument: Argument, shape, strides) -> tuple[tuple, tuple]:
-        if not self.turns(argument) or len(shape) != (3 if self.name == "thd" else 4):
-            return tuple(shape), tuple(strides)
-        if self.name == "bshd":
-            b, s, h, d = shape
-            sb, ss, sh, sd = strides
-            return (b, h, s, d), (sb, sh, ss, sd)
-        s, h, d = shape
-        ss, sh, sd = strides
-        return (1, h, s, d), (s * ss, sh, ss, sd)
+        return _layout.to_library(self.name, self.op, argument, shape, strides)
 
     def to_user(self, argument: Argument, shape: tuple) -> tuple:
-        if not self.turns(argument):
-            return shape
-        b, h, s, d = shape
-        return (b, s, h, d) if self.name == "bshd" else (s, h, d)
+        return _layout.to_user(self.name, self.op, argument, shape)
+
+    def shape_text(self, argument: Argument) -> str:
+        return _layout.shape_text(self.name, self.op, argument)
+
+    def need_starts(self, names) -> None:
+        _layout.need_starts(self.name, self.op.forward.by_name, dict.fromkeys(names, True))
+
+    def retold(self, error: c.LatheError, by_name) -> c.LatheError:
+        return _layout.retold(self.name, self.op, by_name, error)
 
 
 class Given:
@@ -72,13 +64,14 @@ class Given:
 class Plan:
     """One combination of shapes, strides, dtypes and devices."""
 
-    __slots__ = ("call", "device", "index", "made", "workspace")
+    __slots__ = ("call", "device", "index", "made", "workspace", "changed")
 
-    def __init__(self, call: Call, device, index: int, made):
+    def __init__(self, call, device, index: int, made, changed):
         self.call = call
         self.device = device
         self.index = index
         self.made = made  # (shape, strides, dtype) of each result
+        self.changed = changed  # (place, function) of operands that are not taken as they lie
         self.workspace = (call.workspace,) if call.workspace else None
 
 
@@ -107,15 +100,24 @@ class Pass:
         """Tensors and values of scalars as `given` lists them. The results, which are allocated here."""
         key = [given, _is_deterministic()]
         pointers = []
-        for t in tensors:
-            pointer = t.data_ptr()
-            pointers.append(pointer)
-            key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
+        try:
+            for t in tensors:
+                pointer = t.data_ptr()
+                pointers.append(pointer)
+                key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
+        except RuntimeError as error:
+            _say_form(given, tensors, error)
+            raise
         key = tuple(key)
         plan = self.plans.get(key)
         if plan is None:
             plan = self._make_plan(key, given, tensors, pointers)
         device = plan.device
+        changed = []  # alive until the launch
+        for place, change in plan.changed:
+            other = change(tensors[place])
+            changed.append(other)
+            pointers[place] = other.data_ptr()
         results = []
         for shape, strides, dtype in plan.made:
             result = _empty(shape, strides, dtype=dtype, device=device)
@@ -133,21 +135,22 @@ class Pass:
 
     def _make_plan(self, key, given: Given, tensors, pointers) -> Plan:
         device = self._device_of(given, tensors)
-        forms = {a.name: self._form(a, t) for a, t in zip(given.arguments, tensors)}
-        exact = c.F64 in (code for code, _, _ in forms.values())
-        scalars = [(a.name, c.F64 if exact and a.dtype == c.F32 else a.dtype) for a in given.scalars]
-        records = [Tensor(name, code, shape, strides) for name, (code, shape, strides) in forms.items()]
+        operands = _Operands(self, given, tensors, pointers)
         made = []
-        for argument, (shape, code) in zip(self.results, self._result_forms(forms)):
+        for argument, (shape, code) in zip(self.results, self._result_forms(operands.forms)):
             user = self.layout.to_user(argument, shape)
             strides = compact(user)
-            records.append(Tensor(argument.name, code, *self.layout.to_library(argument, user, strides)))
+            operands.results.append(Tensor(argument.name, code, *self.layout.to_library(argument, user, strides)))
             made.append((user, strides, DTYPES[code]))
-        index = HOST if device.type == "cpu" else device.index
-        # Results lie where the allocator puts them, which is at multiples of 16 bytes.
-        places = pointers + [0] * len(made)
-        call = Call(context_of(index, key[1]), self.op._handle, self.which, records, scalars, places)
-        plan = Plan(call, device, index, made)
+        has_data = device.type != "meta"
+        index = device.index if device.type == "cuda" else HOST
+        context = context_of(index, key[1])
+        try:
+            call = operands.make_call(lambda records, scalars, places: Call(
+                context, self.op._handle, self.which, records, scalars, places))  # fmt: skip
+        except c.ArgumentError as error:
+            raise self.layout.retold(error, self.signature.by_name) from None
+        plan = Plan(call if has_data else _Nothing, device, index, made, operands.changed if has_data else ())
         if len(self.plans) >= CALLS_MAX:
             self.plans.clear()
         self.plans[key] = plan
@@ -161,14 +164,17 @@ class Pass:
                     f"argument '{argument.name}': expected a tensor on {first}, as the others are, given one on "
                     f"{tensor.device}"
                 )
-        if first.type not in ("cpu", "cuda"):
+        if first.type not in ("cpu", "cuda", "meta"):
             raise c.ArgumentError(f"{self.op.name}: expected tensors of a CPU or a CUDA device, given {first}")
         return first
 
-    def _form(self, argument: Argument, tensor):
+    def form_of(self, argument: Argument, tensor):
         code = CODES.get(tensor.dtype)
+        if argument.dtype == c.I32 and tensor.dtype in _WIDE:
+            code = c.I32
         if code is None:
             raise c.ArgumentError(f"argument '{argument.name}': expected {_expected(argument)}, given {tensor.dtype}")
+        _operands.check_f32(argument, code)
         return code, *self.layout.to_library(argument, tensor.shape, tensor.stride())
 
     def _result_forms(self, forms):
@@ -193,14 +199,90 @@ class Pass:
 
     def fake(self, given: Given, tensors):
         """Results without data, under torch.compile: sizes may be symbols."""
-        forms = {a.name: self._form(a, t) for a, t in zip(given.arguments, tensors)}
+        forms = {a.name: self.form_of(a, t) for a, t in zip(given.arguments, tensors)}
         return tuple(
             tensors[0].new_empty(self.layout.to_user(a, shape), dtype=DTYPES[code])
             for a, (shape, code) in zip(self.results, self._result_forms(forms))
         )
 
 
+class _Operands:
+    """The operands of a plan: as what the library takes each of them, and what has to be done for it."""
+
+    def __init__(self, work: Pass, given: Given, tensors, pointers):
+        self.work, self.given, self.tensors = work, given, tensors
+        self.forms = {a.name: work.form_of(a, t) for a, t in zip(given.arguments, tensors)}
+        self.places = list(pointers)
+        self.results: list[Tensor] = []
+        self.changed: tuple = ()
+        for place, (argument, tensor) in enumerate(zip(given.arguments, tensors)):
+            if argument.dtype == c.I32 and tensor.dtype in _WIDE:
+                name = argument.name
+                self._change(place, lambda t, name=name: _operands.narrow(name, t).contiguous())
+
+    def _change(self, place: int, change) -> None:
+        argument, tensor = self.given.arguments[place], self.tensors[place]
+        code = self.forms[argument.name][0]
+        strides = compact(tensor.shape)
+        self.forms[argument.name] = (code, *self.work.layout.to_library(argument, tensor.shape, strides))
+        self.places[place] = 0  # where the allocator puts it, which is at a multiple of 16 bytes
+        self.changed += ((place, change),)
+
+    def make_call(self, make):
+        """With copies of operands that no kernel reads as they lie: gradients that autograd has expanded, say."""
+        exact = c.F64 in (code for code, _, _ in self.forms.values())
+        scalars = [(a.name, c.F64 if exact and a.dtype == c.F32 else a.dtype) for a in self.given.scalars]
+        places = [a.name for a in self.given.arguments]
+        while True:
+            records = [Tensor(name, code, shape, strides) for name, (code, shape, strides) in self.forms.items()]
+            try:
+                return make(records + self.results, scalars, self.places + [0] * len(self.results))
+            except c.ArgumentError as error:
+                name = _operands.refused_strides(error)
+                if name not in places or places.index(name) in (i for i, _ in self.changed):
+                    raise
+                self._change(places.index(name), torch.Tensor.contiguous)
+
+
+class _Nothing:
+    """In the place of a call for tensors without data."""
+
+    workspace = 0
+
+    @staticmethod
+    def launch(pointers, values, workspace, stream) -> None:
+        pass
+
+
+_WIDE = _operands.wide_dtypes()
+
+
+def _say_form(given: Given, tensors, error) -> None:
+    """Of tensors that have no strides or no address."""
+    for argument, tensor in zip(given.arguments, tensors):
+        say_unusual(argument.name, tensor)
+
+
+def say_unusual(name: str, tensor) -> None:
+    """Tensors that are no plain array of numbers, and what to give in their place."""
+    if tensor.is_nested:
+        raise c.ArgumentError(
+            f"argument '{name}': a nested tensor, which is not taken; make a function with layout='thd', and give "
+            "values() of q, k and v, and cu_q=q.offsets() of a jagged one"
+        )
+    if tensor.layout is not torch.strided:
+        raise c.ArgumentError(f"argument '{name}': expected a dense tensor, given one of {tensor.layout}; .to_dense()")
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is not None and isinstance(tensor, distributed.DTensor):
+        raise c.ArgumentError(
+            f"argument '{name}': a DTensor, which is not taken; wrap the call in "
+            "torch.distributed.tensor.experimental.local_map, with placements that shard batch or heads, or give "
+            "to_local()"
+        )
+
+
 def _expected(argument: Argument) -> str:
     if argument.dtype == c.NONE:
         return "float32, float16 or bfloat16"
-    return str(DTYPES[argument.dtype]).removeprefix("torch.")
+    wanted = str(DTYPES[argument.dtype]).removeprefix("torch.")
+    return f"{wanted}, as by .to(torch.{wanted})"

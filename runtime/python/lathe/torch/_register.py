@@ -6,17 +6,21 @@ digest of the spec, so that a graph which was cached in one process means the sa
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _library as c
+from .._numbers import number_of
 
 try:
     from torch._library.autograd import Info, make_autograd_impl
 except ImportError:  # another torch: its own way is taken
     make_autograd_impl = None
 
+_interpreters = torch._C._functorch.peek_interpreter_stack
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _library = torch.library.Library("lathe", "FRAGMENT")
 _registered: dict[str, object] = {}
@@ -51,14 +55,18 @@ def _define(name: str, schema: str, run, fake):
 
 def _differentiate(name: str, run, backward, setup) -> None:
     """Gradients of an operator. A compiled graph calls it where none are wanted any more: then the way through the
-    dispatcher is cut short, which is most of what such a call costs.
+    dispatcher is cut short, which is most of what such a call costs. Under vmap it runs once for each slice.
     """
+    overload = getattr(torch.ops.lathe, name).default
+    torch.library.register_vmap(f"lathe::{name}", functools.partial(each_slice, overload), lib=_library)
     torch.library.register_autograd(f"lathe::{name}", backward, setup_context=setup, lib=_library)
     if make_autograd_impl is None:
         return
-    general = make_autograd_impl(getattr(torch.ops.lathe, name).default, Info(backward, setup))
+    general = make_autograd_impl(overload, Info(backward, setup))
 
     def fast(keyset, *args):
+        if forward_ad._current_level >= 0:
+            refuse_tangents(name, args)
         if (torch._C.is_grad_enabled() and torch._C._any_requires_grad(*args)) or torch._C._len_torch_dispatch_stack():
             return general(keyset, *args)
         for a in args:
@@ -68,6 +76,63 @@ def _differentiate(name: str, run, backward, setup) -> None:
 
     for key in ("AutogradCPU", "AutogradCUDA"):
         _library.impl(name, fast, key, with_keyset=True)
+
+
+def each_slice(function, info, in_dims, *args):
+    """The rule of vmap: one call after the other. What a spec reads of its batch is then that of each call."""
+    if info.batch_size == 0:
+        raise c.ArgumentError("vmap: expected at least one slice, given none")
+    sliced = [a if d is None else a.unbind(d) for a, d in zip(args, in_dims)]
+    made = [function(*(s if d is None else s[i] for s, d in zip(sliced, in_dims))) for i in range(info.batch_size)]
+    if isinstance(made[0], torch.Tensor):
+        return torch.stack(made), 0
+    return tuple(map(torch.stack, zip(*made))), (0,) * len(made[0])
+
+
+def refuse_tangents(name: str, args) -> None:
+    """Forward-mode derivatives, which would be dropped without a word."""
+    for a in args:
+        if isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None:
+            refuse_forward_mode(name)
+
+
+def refuse_forward_mode(name: str):
+    raise c.UnsupportedError(
+        f"{name}: a forward-mode derivative is asked for (jvp, jacfwd, hessian, dual numbers): specs have gradients in "
+        "reverse mode alone, as by torch.autograd.grad, torch.func.grad, vjp and jacrev"
+    )
+
+
+def refuse_second(name: str):
+    raise c.UnsupportedError(
+        f"{name}: a derivative of a gradient is asked for, which a spec does not have: a gradient that was made with "
+        "create_graph=True is part of the loss, or grad of grad. Take the gradient without create_graph or detach() it "
+        "where it is a constant; otherwise write this part in torch's own operations"
+    )
+
+
+class _Once(torch.autograd.Function):
+    """A backward operator where torch.func looks on, which wants a function of this form."""
+
+    @staticmethod
+    def forward(name, operator, *args):
+        return operator(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.name = inputs[0]
+
+    @staticmethod
+    def backward(ctx, *seeds):
+        refuse_second(ctx.name)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        refuse_forward_mode(ctx.name)
+
+    @staticmethod
+    def vmap(info, in_dims, name, operator, *args):
+        return each_slice(lambda *slices: _Once.apply(name, operator, *slices), info, in_dims[2:], *args)
 
 
 class Operators:
@@ -136,7 +201,11 @@ class Operators:
         of_tensors, of_numbers = dict(zip(form.names, kept)), dict(zip(form.numbers, numbers))
         learned = [of_tensors.get(n) for n in self.function.learned]
         numbers = [of_numbers.get(n) for n in self.function.numbers]
-        results = self._backward_operator(wanted)(*operands, *learned, *numbers)
+        operator = self._backward_operator(wanted)
+        if _interpreters() is None:
+            results = operator(*operands, *learned, *numbers)
+        else:
+            results = _Once.apply(self.variant.op.name, operator, *operands, *learned, *numbers)
         results = results if isinstance(results, (tuple, list)) else (results,)
         return {name[1:]: g.to(dtypes[name[1:]]) for name, g in zip(wanted, results)}
 
@@ -155,14 +224,19 @@ class Operators:
 
         def run(*args):
             found, operands, values = given(args)
-            return _answer(work.run(found, operands, [v.item() if hasattr(v, "item") else v for v in values]))
+            numbers = [number_of(a.name, a.dtype, v, exact=True) for a, v in zip(found.scalars, values)]
+            return _answer(work.run(found, operands, numbers))
 
         def fake(*args):
             return _answer(work.fake(*given(args)[:2]))
 
         parameters = [f"Tensor{'?' if a.optional else ''} {a.name}" for a in tensors]
         parameters += [f"Tensor? {m}" for m in function.learned] + self.number_parameters
-        return _define(f"{self.stem}_backward_{'_'.join(wanted)}", _schema(parameters, wanted), run, fake)[0]
+        name = f"{self.stem}_backward_{'_'.join(wanted)}"
+        overload, is_new = _define(name, _schema(parameters, wanted), run, fake)
+        if is_new:
+            _differentiate(name, run, lambda ctx, *seeds: refuse_second(self.variant.op.name), None)
+        return overload
 
 
 def _schema(parameters, results) -> str:

@@ -84,6 +84,11 @@ class _ListOptimizer(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self._launchers: dict[tuple, _Launcher] = {}
 
+    def __setstate__(self, state):
+        """Of a copy, or from a file: launchers are made anew, for its own tensors."""
+        super().__setstate__(state)
+        self._launchers = {}
+
     def values(self, group: dict, step: int) -> list[float]:
         raise NotImplementedError
 
