@@ -269,6 +269,12 @@ static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error 
 
 /* ---- a head -------------------------------------------------------------------------------------- */
 
+int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence)
+{
+    const bool packed = host_arg(head->call, "cu") != NULL;
+    return packed ? head->start[sequence + 1] - head->start[sequence] : host_dim(head->call, SYM_T);
+}
+
 static void load_state(struct linear_head *head)
 {
     const struct linear_tokens *x = &head->x;
@@ -300,7 +306,7 @@ lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64
     head->h = h;
     head->h_k = h / (host_dim(call, SYM_H) / host_dim(call, SYM_H_K));
     head->first = packed ? head->start[sequence] : 0;
-    head->x.n = packed ? head->start[sequence + 1] - head->first : host_dim(call, SYM_T);
+    head->x.n = linear_head_tokens(head, sequence);
     if (head->slot[sequence] < 0)
         return LATHE_OK;
     load_state(head);

@@ -79,6 +79,7 @@ struct linear_head { /* one call */
 /* Errors ARG: sequences that fall or do not end at t, a state that there is not or that two have. */
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err);
 void linear_head_free(struct linear_head *head);
+int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many it has */
 /* Tokens after their mods, decays and betas, and the state that the sequence begins with; none of them where
    the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */
 lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err);

@@ -339,7 +339,7 @@ static lathe_status group_back(struct linear_gradient *a, int64_t sequence, int6
     const int64_t group = host_dim(call, SYM_H) / host_dim(call, SYM_H_K);
     const int64_t base = sequence * host_dim(call, SYM_H);
     const int64_t end = base + (h_k + 1) * group;
-    const size_t bytes = (size_t)(host_dim(call, SYM_T) * a->head.x.d) * sizeof(double);
+    const size_t bytes = (size_t)(linear_head_tokens(&a->head, sequence) * a->head.x.d) * sizeof(double);
     int64_t unit = host_next_row(call, base + h_k * group, end);
     if (unit >= end)
         return LATHE_OK;
