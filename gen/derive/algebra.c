@@ -70,10 +70,17 @@ static struct monomial of_node(const struct forms *f, int node, bool linear)
 
 /* ---- canonical nodes --------------------------------------------------------------------------- */
 
+/* A number that is computed from scores, states or elements equals a constant almost nowhere. What is read
+   from inputs or counted may equal it anywhere, as in ne(x.keep(...), 0). */
 static bool is_constant_test(const struct ir *ir, int node, enum ir_op op)
 {
     const struct ir_node *n = &ir->node[node];
-    return n->op == op && (ir->node[n->arg[0]].op == OP_CONST || ir->node[n->arg[1]].op == OP_CONST);
+    if (n->op != op)
+        return false;
+    const bool left = ir->node[n->arg[0]].op == OP_CONST;
+    const int tested = n->arg[left ? 1 : 0];
+    return (left || ir->node[n->arg[1]].op == OP_CONST) && ir->node[tested].type == TYPE_F32 &&
+           ir_depends_on(ir, tested, OP_PARAM, -1);
 }
 
 /* Which operand of where() counts almost everywhere, 0: both do. A test against a constant picks one value.

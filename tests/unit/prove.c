@@ -428,6 +428,18 @@ TEST(own_backward_is_compared)
     expect_failure(SOFTMAX_WITH("w * (1.0 - w) * (dw - delta)"), "backward = derived", 10, "derived");
 }
 
+/* A test of integers against a constant may hold anywhere: a weight that it drops has a gradient by lse. */
+TEST(weights_that_integers_drop_have_gradients)
+{
+    expect_pass("return attention { online_func = softmax_with_dropout(\n"
+                "  function(at) return ne(at.kv % 3, 0) end, function(at) return 2.0 end) }",
+                "backward in kernels");
+    expect_pass("return attention { inputs = { keep = tensor('u8', 'b', 'h', 'q', 'kv') }, online_func =\n"
+                "  softmax_with_dropout(function(at, x) return ne(x.keep(at.b, at.h, at.row, at.kv), 0) end,\n"
+                "  function(at) return 2.0 end) }",
+                "backward in kernels");
+}
+
 /* ---- masks ------------------------------------------------------------------------------------- */
 
 TEST(bounds_that_lie_are_caught)
