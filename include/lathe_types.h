@@ -128,8 +128,9 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
  *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
  *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
- *     Attention: a lse that is given stands as it is, of more keys than these too, but where it is above 4096
- *     in size and within a part of 2^-20 of these keys' own: what f32 has lost of it there is found again.
+ *     Attention: beside a given o, a lse that is given stands as it is, of more keys than these too, but where
+ *     it is above 4096 in size and within a part of 2^-20 of these keys' own: what f32 has lost of it there is
+ *     found again. Without o, or with an output_mod, both are made anew.
  *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
  *     every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where
  *     it is a sum.

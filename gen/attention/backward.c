@@ -588,6 +588,19 @@ static void derive_stage(struct deriver *d, const struct ir_stage *stage, struct
  * ------------------------------------------------------------------------------------------------------ */
 
 // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
+bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, struct backward *out,
+                            char *why)
+{
+    struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};
+    *out = (struct backward){0};
+    whole_row_states(&d);
+    find_forms(&d);
+    out->ds = derive_online(&d);
+    out->factor = ir_const(ir, 1, TYPE_F32);
+    return !d.failed && !ir->failed;
+}
+
+// NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
 bool backward_derive(struct ir *ir, const struct backward_wanted *wish, struct backward *out, char *why)
 {
     struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};

@@ -39,6 +39,9 @@ void backward_wanted_make(const struct ir *ir, const struct signature *sig, cons
 enum { WHY_BYTES = 256 };
 /* Derive in ir's own pool, which grows. False: not expressible, and why: one sentence. */
 bool backward_derive(struct ir *ir, const struct backward_wanted *wish, struct backward *out, char *why);
+/* The same of the online function alone: everything is from LEAF_S, ds is dL/ds of it, factor is 1. */
+bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, struct backward *out,
+                            char *why);
 /* backward_split.c: after backward_derive, before lowering. False: memory ran out. */
 bool backward_split(struct ir *ir, struct backward *b);
 /* Call `f` with every root of the formulas; it may replace it. Those of `split` are no formulas. */

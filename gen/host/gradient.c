@@ -110,23 +110,34 @@ static lathe_status outside(const struct host_gradient *b, const struct ir_node 
     return LATHE_SPEC;
 }
 
+lathe_status host_scatter_site(struct host_gradient *b, const struct eval_env *env, int read, int value,
+                               int64_t n, lathe_error *err)
+{
+    const struct ir_node *leaf = &env->ir->node[read];
+    const struct host_input_gradient *to = &b->input[leaf->index];
+    for (int64_t j = 0; to->sum && j < n; j++) {
+        double *sum = to->part.data ? to->part.data : to->sum;
+        int64_t element =
+            to->part.data ? element_of_part(env, leaf, &to->part, j) : element_of(env, leaf, to->out, j);
+        if (element < 0)
+            return outside(b, leaf, err);
+        sum[element] += host_value(env, value, j);
+    }
+    return LATHE_OK;
+}
+
 lathe_status host_scatter(struct host_gradient *b, const struct host_graph *g, const struct eval_env *env,
                           lathe_error *err)
 {
-    for (int i = 0; i < g->adjoint.n; i++) {
-        const struct ir_node *leaf = &b->ir->node[g->adjoint.item[i].leaf];
-        const struct host_input_gradient *to = leaf->op == OP_PARAM ? NULL : &b->input[leaf->index];
-        int64_t n = leaf->span & env->axis ? env->n : 1;
-        for (int64_t j = 0; to && to->sum && j < n; j++) {
-            double *sum = to->part.data ? to->part.data : to->sum;
-            int64_t element =
-                to->part.data ? element_of_part(env, leaf, &to->part, j) : element_of(env, leaf, to->out, j);
-            if (element < 0)
-                return outside(b, leaf, err);
-            sum[element] += host_value(env, g->adjoint.item[i].adjoint, j);
-        }
+    lathe_status status = LATHE_OK;
+    for (int i = 0; i < g->adjoint.n && status == LATHE_OK; i++) {
+        const int leaf = g->adjoint.item[i].leaf;
+        const struct ir_node *n = &env->ir->node[leaf];
+        if (n->op != OP_PARAM)
+            status = host_scatter_site(b, env, leaf, g->adjoint.item[i].adjoint,
+                                       n->span & env->axis ? env->n : 1, err);
     }
-    return LATHE_OK;
+    return status;
 }
 
 /* ---- a call ------------------------------------------------------------------------------------ */

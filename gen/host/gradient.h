@@ -43,6 +43,9 @@ void host_gradient_store(const struct host_gradient *b);
 void host_gradient_close(struct host_gradient *b);
 /* Why a function has no adjoint: SPEC. */
 lathe_status host_refused(const struct diag *diag, lathe_error *err);
+/* Add `n` values of a node to the input that the node `read` reads, both just evaluated. */
+lathe_status host_scatter_site(struct host_gradient *b, const struct eval_env *env, int read, int value,
+                               int64_t n, lathe_error *err);
 /* Add the adjoints of one evaluation to the inputs they belong to. */
 lathe_status host_scatter(struct host_gradient *b, const struct host_graph *g, const struct eval_env *env,
                           lathe_error *err);

@@ -142,6 +142,8 @@ lathe_status host_row_enter(struct host_head *head, int64_t row, lathe_error *er
    (n_live == 0) must not come here: its o is 0 and its finals are those of host_row_empty. */
 lathe_status host_row_online(struct host_head *head, double *weight, double *factor, double *finals,
                              lathe_error *err);
+/* Its first half: weights and row states. */
+lathe_status host_row_states(struct host_head *head, double *weight, double *state, lathe_error *err);
 /* Its second half, for row states that are at hand: factor and finals. */
 lathe_status host_row_end(struct host_head *head, const double *state, double *factor, double *finals,
                           lathe_error *err);

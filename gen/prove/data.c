@@ -64,6 +64,18 @@ int data_select(const struct data *d, const struct signature *sig, lathe_arg *ou
     return n;
 }
 
+int data_select_backward(const struct data *d, const struct prover *p, lathe_arg *out)
+{
+    const int n_all = data_select(d, &p->backward, out);
+    int n = 0;
+    for (int i = 0; i < n_all; i++) {
+        const int result = lathe__arg_find(&p->forward, out[i].name, 0);
+        if (result < 0 || !lathe__is_result(&p->forward.arg[result]))
+            out[n++] = out[i];
+    }
+    return n;
+}
+
 /* Steps of 0 or 1 along a long dim; larger ones where there are few numbers, or they would all be 0 or 1. */
 static void fill_integers(struct prover *p, const lathe_arg *t, int64_t count)
 {

@@ -371,7 +371,7 @@ static void check_sizes(struct bench *b, const int64_t *dim, bool may_refuse)
     if (data_make(&b->data, b->p, dim)) {
         data_move_inside(&b->data, b->p->ir, 2 * STEP);
         b->n_forward = data_select(&b->data, &b->p->forward, b->forward);
-        b->n_backward = data_select(&b->data, &b->p->backward, b->backward);
+        b->n_backward = data_select_backward(&b->data, b->p, b->backward);
         status = check_all(b, &err);
     } else {
         status = host_out_of_memory(&err);

@@ -110,6 +110,9 @@ void given_say_tried(struct prover *p, const struct data *d);
 bool data_make_forward(struct data *out, struct prover *p, const int64_t *dim);
 /* The arguments that a signature knows; returns how many. */
 int data_select(const struct data *d, const struct signature *sig, lathe_arg *out);
+/* Of the backward pass, which makes results of the forward pass itself: they would count if they were given.
+ */
+int data_select_backward(const struct data *d, const struct prover *p, lathe_arg *out);
 
 /* ---- verdict.c ---------------------------------------------------------------------------------- */
 

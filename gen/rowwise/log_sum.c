@@ -83,10 +83,12 @@ int log_sum_term(struct ir *w, const struct log_sum *s)
     return elements < 0 || w->failed ? -1 : w->node[elements].arg[0];
 }
 
-int log_sum_norm(struct ir *w, const struct log_sum *s, int added)
+int log_sum_norm(struct ir *w, const struct log_sum *s, int added, lathe_dtype rows)
 {
-    static const double LARGE = 4096;   /* f32 has 2^-12 of a weight left here: as much as f16 rounds */
-    static const double SAME = 0x1p-20; /* of what is given: what rounding may make of it on different ways */
+    /* f32 has 2^-12 of a weight left at 4096: as much as f16 rounds. Beside f64 rows a sum is f64, too. */
+    const double LARGE = rows == LATHE_F64 ? 256 : 4096;
+    /* Of what is given: what rounding may make of it on different ways. */
+    const double SAME = rows == LATHE_F64 ? 0x1p-49 : 0x1p-20;
     int sum = -1;
     const int elements = find_elements(w, s, &sum);
     const int mine = ir_substitute(w, sum, &elements, &added, 1);

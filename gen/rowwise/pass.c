@@ -2,8 +2,8 @@
  * pass.c: a pass of a row-wise spec as one function of rows. In: a checked spec and a problem. Out:
  * struct row_pass, whose lowered pool the caller frees. Backward, diff() gives the adjoint of x and of every
  * read of an input; a read at at.i becomes a sum over the rows for each column, one at a fixed place a sum
- * over all elements, one at at.row a value kept per row, one at (at.row, at.i) a row. A statistic that the
- * caller gives stands for its formula, so that what it is made of is not reduced again.
+ * over all elements, one at at.row a value kept per row, one at (at.row, at.i) a row. What the caller gives
+ * stands for its formula: given.c.
  */
 #include "gen/rowwise/pass.h"
 #include "gen/arguments/problem.h"
@@ -22,11 +22,7 @@ struct maker {
     const struct problem *problem;
     struct row_pass *pass;
     char *why;
-    int n_known; /* statistics that are given: from formula to parameter */
-    int from[MAX_STATE];
-    int to[MAX_STATE];
-    int n_logs; /* given, too: logarithms of sums of exponentials */
-    struct log_sum log[MAX_STATE];
+    struct row_given given;
 };
 
 static const struct ir_at NOWHERE = {0, 0};
@@ -65,10 +61,7 @@ static int add_root(struct maker *m, int node)
     struct ir_fn *fn = &m->w->row;
     if (fn->n_roots == MAX_ROOTS)
         return -1;
-    int root = ir_substitute(m->w, node, m->from, m->to, m->n_known);
-    for (int i = 0; i < m->n_logs; i++)
-        root = log_sum_use(m->w, root, &m->log[i]);
-    fn->root[fn->n_roots] = root;
+    fn->root[fn->n_roots] = row_given_use(m->w, node, &m->given);
     return fn->n_roots++;
 }
 
@@ -248,78 +241,25 @@ static int take_seeds(struct maker *m, int *root, int *seed)
     return n;
 }
 
-/* The largest of values that are computed, such as rowmax(0.25 * x + b): its gradient goes to the elements
-   that equal it, and computed once more, or elsewhere, none need equal what was rounded on the way. Elements
-   that are read are exact. */
-static bool is_compared(const struct ir *w, const struct ir_node *n)
-{
-    const bool extremum = n->op == OP_ROWMAX || n->op == OP_ROWMIN;
-    return extremum && w->node[n->arg[0]].op != OP_PARAM && w->node[n->arg[0]].op != OP_LOAD;
-}
-
-/* A row of integers, which the dtype of rows may round: it is made once more. */
-static bool is_whole(const struct ir *w, const struct ir_node *n)
-{
-    return n->type != TYPE_F32 || (n->op == OP_F32 && w->node[n->arg[0]].type != TYPE_F32);
-}
-
-static bool has_scans(const struct ir *w)
-{
-    bool any = false;
-    for (int i = 0; i < w->n_nodes; i++)
-        any |= ir_op_is_scan(w->node[i].op);
-    return any;
-}
-
-/* Statistic k, if it is the logarithm of a sum. Kernels that scan along a row do not add it up once more
-   where that is needed: there it is as if it were not given. */
-static void take_log(struct maker *m, int k, int formula)
-{
-    struct log_sum *log = &m->log[m->n_logs];
-    if (has_scans(m->w) || !log_sum_find(m->w, formula, log))
-        return;
-    log->given = ir_param(m->w, LEAF_FINAL + k, NOWHERE);
-    log->norm = ir_param(m->w, LEAF_NORM + k, NOWHERE);
-    log->final = k;
-    m->n_logs += log_sum_term(m->w, log) >= 0;
-}
-
 /* The norms of logarithms that are given, of those that the formulas read: behind all of these. */
 static bool add_norms(struct maker *m)
 {
     struct row_pass *pass = m->pass;
     bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
     ir_mark(m->w, m->w->row.root, m->w->row.n_roots, used);
-    for (int i = 0; i < m->n_logs; i++) {
-        const struct log_sum *log = &m->log[i];
+    for (int i = 0; i < m->given.n_logs; i++) {
+        const struct log_sum *log = &m->given.log[i];
         if (!used[log->norm])
             continue;
         const int added = ir_param(m->w, LEAF_ROWSUM + log->final, NOWHERE);
         struct row_norm *norm = &pass->norm[pass->n_norms++];
         *norm = (struct row_norm){.final = log->final};
         norm->term = add_root(m, log_sum_term(m->w, log));
-        norm->norm = add_root(m, log_sum_norm(m->w, log, added));
+        norm->norm = add_root(m, log_sum_norm(m->w, log, added, (lathe_dtype)m->problem->dtype));
         if (norm->term < 0 || norm->norm < 0)
             return too_large(m);
     }
     return true;
-}
-
-/* Results that are given. One per row that needs no reduction is rather computed. */
-static void take_results(struct maker *m)
-{
-    for (int i = 0; i < m->w->n_finals; i++) {
-        const bool row = ir_result_is_row(m->w, i);
-        int formula = m->w->row.root[1 + i];
-        const struct ir_node *n = &m->w->node[formula];
-        if (!problem_has(m->problem, find_arg(m->sig, "", m->w->final[i].name)) || m->w->final[i].total ||
-            (row ? n->n_args == 0 || is_whole(m->w, n) : n->phase == 0) || is_compared(m->w, n))
-            continue;
-        if (m->problem->dtype != LATHE_F32 && !row) /* f32 would be less exact */
-            take_log(m, i, formula);
-        m->from[m->n_known] = formula;
-        m->to[m->n_known++] = ir_param(m->w, (row ? LEAF_SAVED : LEAF_FINAL) + i, NOWHERE);
-    }
 }
 
 static bool derive(struct maker *m)
@@ -329,7 +269,7 @@ static bool derive(struct maker *m)
     int root[1 + MAX_STATE];
     int seed[1 + MAX_STATE];
     int n = take_seeds(m, root, seed);
-    take_results(m);
+    row_given_take(m->w, m->sig, m->problem, &m->given);
     if (!diff(m->w, root, seed, n, &adjoint, &diag) && diag.n == 0)
         return false; /* memory ran out */
     if (diag.n > 0) {
@@ -478,74 +418,6 @@ static bool find_scans(struct maker *m)
     return ok;
 }
 
-/* ---- sums that are zero ---------------------------------------------------------------------------- */
-
-/* The formula that a parameter of the lowered formulas stands for: that of a result which is given. -1: of
- * none. */
-static int formula_of(const struct maker *m, const struct ir_node *given)
-{
-    for (int k = 0; k < m->n_known && given->op == OP_PARAM; k++)
-        if (m->w->node[m->to[k]].index == given->index)
-            return m->from[k];
-    return -1;
-}
-
-/* Is node `b` of the lowered formulas what node `a` of the spec is? */
-static bool is_same(const struct maker *m, int a, int b)
-{
-    enum { MOST = 32 };
-    int left[MOST] = {a};
-    int right[MOST] = {b};
-    int n = 1;
-    while (n > 0) {
-        n--;
-        const int at = left[n];
-        const struct ir_node *x = &m->w->node[at];
-        const struct ir_node *y = &m->pass->ir->node[right[n]];
-        if (formula_of(m, y) >= 0 && formula_of(m, y) == at)
-            continue;
-        if (x->op != y->op || x->index != y->index || x->n_args != y->n_args || x->type != y->type ||
-            x->value < y->value || x->value > y->value || n + x->n_args > MOST)
-            return false;
-        for (int k = 0; k < x->n_args; k++) {
-            left[n] = x->arg[k];
-            right[n++] = y->arg[k];
-        }
-    }
-    return true;
-}
-
-/* Does a lowered node hold the mean of the row whose element is `element`, as the caller gave it? */
-static bool is_given_mean(const struct maker *m, int node, int element)
-{
-    const struct ir *w = m->w;
-    const int formula = formula_of(m, &m->pass->ir->node[node]);
-    if (formula < 0 || w->node[formula].op != OP_DIV)
-        return false;
-    const struct ir_node *sum = &w->node[w->node[formula].arg[0]];
-    const struct ir_node *n = &w->node[w->node[formula].arg[1]];
-    while (n->op == OP_F32)
-        n = &w->node[n->arg[0]];
-    return sum->op == OP_ROWSUM && n->op == OP_AT && n->index == AT_N && is_same(m, sum->arg[0], element);
-}
-
-/* The sum of a row's distances from its mean is zero, but for the mean's rounding. The derivative of a
- * variance asks for it. */
-static void drop_zero_sums(struct maker *m)
-{
-    struct ir *w = m->pass->ir;
-    const int n = w->n_nodes;
-    for (int i = 0; i < n; i++) {
-        const struct ir_node sum = w->node[i];
-        const struct ir_node *of = sum.op == OP_ROWSUM ? &w->node[sum.arg[0]] : NULL;
-        if (!of || of->op != OP_SUB || !is_given_mean(m, of->arg[1], of->arg[0]))
-            continue;
-        int zero = ir_const(w, 0.0, TYPE_F32);
-        if (zero >= 0 && !w->failed)
-            w->node[i] = w->node[zero];
-    }
-}
-
 /* ---- the doors --------------------------------------------------------------------------------------- */
 
 lathe_status row_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
@@ -566,7 +438,7 @@ static lathe_status finish(struct maker *m)
     if (status == LATHE_OK)
         status = row_lower(m->w, m->sig, m->problem, &m->pass->ir);
     if (status == LATHE_OK) {
-        drop_zero_sums(m);
+        row_given_drop_sums(m->w, m->pass->ir, &m->given);
         if (find_reads(m) && find_scans(m))
             set_norms_apart(m->pass);
         else

@@ -124,7 +124,26 @@ int log_sum_use(struct ir *w, int node, const struct log_sum *s);
 /* What adds up to the sum where the stabiliser is what is given, of an element; and the norm, from what they
    add up to, `added`: 1 where no digits are lost. -1: the sum is no sum of elements. */
 int log_sum_term(struct ir *w, const struct log_sum *s);
-int log_sum_norm(struct ir *w, const struct log_sum *s, int added);
+int log_sum_norm(struct ir *w, const struct log_sum *s, int added, lathe_dtype rows);
+
+/* ---- given.c */
+
+struct row_given { /* results that the backward pass is given */
+    int n;
+    int from[MAX_STATE]; /* formulas, */
+    int to[MAX_STATE];   /* and the parameters that stand for them: LEAF_FINAL + k, LEAF_SAVED + k */
+    int n_logs;          /* of them, logarithms of sums of exponentials */
+    struct log_sum log[MAX_STATE];
+};
+/* Which results count. One per row that needs no reduction is rather computed. w: the spec, whose pool grows.
+ */
+void row_given_take(struct ir *w, const struct signature *sig, const struct problem *problem,
+                    struct row_given *out);
+/* A formula with what is given in place of its own; it may name LEAF_NORM. */
+int row_given_use(struct ir *w, int node, const struct row_given *g);
+/* The sum of a row's distances from its mean is zero, but for the mean's rounding. The derivative of a
+   variance asks for it: in w, where the mean is given, it becomes zero. spec: the pool of row_given_take. */
+void row_given_drop_sums(const struct ir *spec, struct ir *w, const struct row_given *g);
 
 enum { ROW_WHY_BYTES = 256 };
 /* The pass of a problem: what is absent is not read, what is not wanted is not made. UNSUPPORTED: *why says

@@ -34,6 +34,17 @@ done
 for spec in causal rope sinks retention relative_bias; do
     expect 0 'elements: ok' '' run $spec --pass backward --problem h=2,q=33,kv=40,d=16 --verify
 done
+# What a call gives of the forward pass counts, on both sides of --verify.
+run rms_norm --pass backward --problem dtype=f32,rows=3,n=8 --output dx=own.npy >own.txt
+expect 0 'dx: max abs' '' run rms_norm --pass backward --problem dtype=f32,rows=3,n=8 --input rstd=random --output dx=given.npy --verify
+expect 1 '*' '*' cmp own.npy given.npy
+for dtype in f32 bf16; do
+    run causal --pass backward --problem dtype=$dtype,h=2,q=5,kv=9,d=16 --output dq=own.npy >own.txt
+    expect 0 'dq: max abs' '' run causal --pass backward --problem dtype=$dtype,h=2,q=5,kv=9,d=16 --input o=random --input lse=random \
+        --output dq=given.npy --verify
+    expect 1 '*' '*' cmp own.npy given.npy
+done
+expect 2 '' "argument 'lse': expected that of these keys" run causal --pass backward --problem h=2,q=5,kv=9,d=16,o=none --input lse=random
 # A bias of all scores of a row cancels in softmax: its gradient is 0, and what is left of it is rounding alone.
 echo 'return attention {
   inputs = { bias = tensor("f32", "h", { grad = true }) }, score_mod = function(s, at, x) return s + x.bias(at.h) end }' >cancelled.lua

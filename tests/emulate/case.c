@@ -152,18 +152,29 @@ static void judge_in_place(struct scene *s)
     }
 }
 
+/* The backward pass of the reference makes results of the forward pass itself: given, they would count. */
+static bool is_saved(const struct scene *s, const char *name)
+{
+    struct signature forward;
+    signature_make(s->ir, LATHE_FORWARD, &forward);
+    const int arg = s->c->pass == LATHE_BACKWARD ? lathe__arg_find(&forward, name, 0) : -1;
+    return arg >= 0 && lathe__is_result(&forward.arg[arg]);
+}
+
 static lathe_status make_reference(struct scene *s, lathe_error *err)
 {
     lathe_arg arg[MAX_ARGS];
+    int n = 0;
     for (int i = 0; i < s->n; i++) {
         struct tensor *const t = &s->tensor[i];
-        arg[i] = place_of(s, s->which[i])
-                     ? (lathe_arg){t->name, t->value, t->expects, t->ndim, t->shape, NULL}
-                     : tensor_reference(t, &s->sig.arg[s->which[i]]);
+        if (!is_saved(s, t->name))
+            arg[n++] = place_of(s, s->which[i])
+                           ? (lathe_arg){t->name, t->value, t->expects, t->ndim, t->shape, NULL}
+                           : tensor_reference(t, &s->sig.arg[s->which[i]]);
     }
     const lathe_status status = s->c->pass == LATHE_BACKWARD
-                                    ? host_backward(s->plain, &s->sig, arg, s->n, err)
-                                    : host_forward(s->plain, &s->sig, arg, s->n, NULL, 0, err);
+                                    ? host_backward(s->plain, &s->sig, arg, n, err)
+                                    : host_forward(s->plain, &s->sig, arg, n, NULL, 0, err);
     judge_in_place(s);
     for (int i = 0; i < s->n; i++)
         tensor_widen(&s->tensor[i]);

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- a bench ----------------------------------------------------------------------------------- */
 
@@ -691,40 +690,4 @@ TEST(bad_states_are_refused)
     CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_ARG);
     CHECK_HAS(b.err.text, "argument 'state': expected 'norm' beside it, which is not given");
     close_bench(&b);
-}
-
-/* ---- time -------------------------------------------------------------------------------------- */
-
-/* Of the faster of three backward passes, in seconds of this process. */
-static double time_backward(struct bench *b)
-{
-    double best = INFINITY;
-    for (int i = 0; i < 3; i++) {
-        const clock_t start = clock();
-        CHECK(run(b, 1) == LATHE_OK);
-        const double seconds = (double)(clock() - start) / (double)CLOCKS_PER_SEC;
-        best = seconds < best ? seconds : best;
-    }
-    return best;
-}
-
-/* As many sequences of one token, packed or each a batch, are the same work. */
-TEST(packed_sequences_take_the_time_of_batches)
-{
-    enum { SEQUENCES = 16000 };
-    static const struct size batches = {SEQUENCES, 1, 1, 1, 4, 4, 0};
-    static const struct size packed = {1, 1, 1, SEQUENCES, 4, 4, SEQUENCES};
-    struct bench b;
-    open_bench(&b, "return linear_attention {}", &batches);
-    const double apart = time_backward(&b);
-    close_bench(&b);
-    open_bench(&b, "return linear_attention {}", &packed);
-    int32_t *cu = find(&b, "cu")->data;
-    for (int32_t i = 0; i <= SEQUENCES; i++)
-        cu[i] = i;
-    const double together = time_backward(&b);
-    close_bench(&b);
-    if (together > 4 * apart + 0.02)
-        (void)fprintf(stderr, "packed: %g s, as batches: %g s\n", together, apart);
-    CHECK(together <= 4 * apart + 0.02);
 }

@@ -4,6 +4,7 @@
  * call, in a copy of the spec's pool that dies with the call, so the spec itself stays as it was.
  */
 #include "gen/attention/columns.h"
+#include "gen/attention/host/host_given.h"
 #include "gen/attention/sequences.h"
 #include "gen/attention/whole_row.h"
 #include "gen/base/diag.h"
@@ -22,6 +23,7 @@ struct attention_gradient {
     struct host_graph empty; /* finals of a row without live pairs, from inputs */
     int empty_final[MAX_STATE];
     struct host_mod_graphs mods;
+    struct host_given given;
 };
 
 /* The epilogue of the starting state: of a row without live pairs, too, a final may follow from inputs. */
@@ -66,6 +68,7 @@ struct row_gradient { /* one call */
     struct host_view dout, dq, dk, dv;
     struct host_view dq2, dk2;
     struct host_view dfinal[MAX_STATE];
+    double dfinal_value[MAX_STATE]; /* of the row */
     int64_t d_max;
     double *dk_sum, *dv_sum;  /* [len_kv, d] and [len_kv, d_v] of one key head, after its mods */
     double *dw, *weight, *ds; /* [len_kv] */
@@ -146,20 +149,41 @@ static lathe_status scores_backward(struct row_gradient *a, lathe_error *err)
     return LATHE_OK;
 }
 
+/* The gradients of the row's weights and finals, as its formulas read them. */
+static void take_seeds(struct row_gradient *a, int64_t row)
+{
+    struct host_head *head = &a->head;
+    head->pair.param[LEAF_DW] = a->dw;
+    for (int i = 0; i < a->b->g.ir->n_finals; i++) {
+        a->dfinal_value[i] = 0;
+        if (a->dfinal[i].data)
+            host_view_load(&a->dfinal[i], head->b, head->h, row, 1, &a->dfinal_value[i]);
+        head->pair.param[LEAF_DFINAL + i] = &a->dfinal_value[i];
+    }
+}
+
+/* From o and finals that are given. */
+static lathe_status given_row(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    take_seeds(a, row);
+    const lathe_status status =
+        host_given_row(&a->b->given, &a->b->g, head, a->grad, head->vector.stage[0], a->weight, a->ds, err);
+    return status == LATHE_OK && head->n_live > 0 ? scores_backward(a, err) : status;
+}
+
 /* The row's function backwards: fills a->weight and a->ds. */
 static lathe_status pairs_backward(struct row_gradient *a, int64_t row, lathe_error *err)
 {
     struct host_head *head = &a->head;
     struct attention_gradient *b = a->b;
-    double dfinal[MAX_STATE] = {0};
     weight_seeds(a);
-    head->pair.param[LEAF_DW] = a->dw;
-    for (int i = 0; i < b->g.ir->n_finals; i++) {
-        if (a->dfinal[i].data)
-            host_view_load(&a->dfinal[i], head->b, head->h, row, 1, &dfinal[i]);
-        head->pair.param[LEAF_DFINAL + i] = &dfinal[i];
-    }
-    lathe_status status = host_eval(&head->pair, b->row.eval, b->row.n_eval, err);
+    if (b->given.counts)
+        return given_row(a, row, err);
+    take_seeds(a, row);
+    lathe_status status = host_given_check(&b->given, head, a->weight, err);
+    if (status == LATHE_OK)
+        status = host_eval(&head->pair, b->row.eval, b->row.n_eval, err);
     if (status == LATHE_OK)
         status = host_scatter(&b->g, &b->row, &head->pair, err);
     if (status != LATHE_OK)
@@ -174,21 +198,16 @@ static lathe_status empty_row(struct row_gradient *a, int64_t row, lathe_error *
 {
     struct host_head *head = &a->head;
     const struct attention_gradient *b = a->b;
-    double dfinal[MAX_STATE] = {0};
     bool finite = true;
     lathe_status status = host_eval(&head->pair, b->empty_final, b->g.ir->n_finals, err);
     for (int i = 0; i < b->g.ir->n_finals && status == LATHE_OK; i++) {
         finite &= isfinite(host_value(&head->pair, b->empty_final[i], 0)) != 0;
-        if (a->dfinal[i].data)
-            host_view_load(&a->dfinal[i], head->b, head->h, row, 1, &dfinal[i]);
-        head->pair.param[LEAF_DFINAL + i] = &dfinal[i];
     }
+    take_seeds(a, row);
     if (status == LATHE_OK && finite)
         status = host_eval(&head->pair, b->empty.eval, b->empty.n_eval, err);
     if (status == LATHE_OK && finite)
         status = host_scatter(&a->b->g, &b->empty, &head->pair, err);
-    for (int i = 0; i < b->g.ir->n_finals; i++)
-        head->pair.param[LEAF_DFINAL + i] = NULL; /* not beyond the life of `dfinal` */
     return status;
 }
 
@@ -211,6 +230,15 @@ static lathe_status live_row(struct row_gradient *a, int64_t row, lathe_error *e
     return mod_backward(a, MOD_QUERY, head->h, row, head->d, a->grad, err);
 }
 
+/* What is given may be of keys that are elsewhere: the row then has its part in inputs that it reads. */
+static lathe_status row_without_keys(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    host_view_load(&a->dout, a->head.b, a->head.h, row, a->head.d_v, a->grad);
+    const lathe_status status = given_row(a, row, err);
+    memset(a->grad, 0, (size_t)a->d_max * sizeof *a->grad);
+    return status;
+}
+
 static lathe_status query_row(struct row_gradient *a, int64_t row, lathe_error *err)
 {
     struct host_head *head = &a->head;
@@ -220,6 +248,8 @@ static lathe_status query_row(struct row_gradient *a, int64_t row, lathe_error *
     memset(a->grad, 0, (size_t)a->d_max * sizeof *a->grad);
     if (head->n_live > 0)
         status = live_row(a, row, err);
+    else if (a->b->given.counts)
+        status = row_without_keys(a, row, err);
     else if (a->b->empty.adjoint.n > 0)
         status = empty_row(a, row, err);
     if (status == LATHE_OK && a->dq.data)
@@ -342,6 +372,7 @@ static lathe_status every_head(struct attention_gradient *b, const struct host_c
     int64_t h_kv = host_dim(call, SYM_H_KV);
     int64_t group = h_kv > 0 ? host_dim(call, SYM_H) / h_kv : 0;
     lathe_status status = host_head_init(&a.head, call, err);
+    host_given_enter(&b->given, call);
     if (status == LATHE_OK && !attention_open(&a))
         status = host_out_of_memory(err);
     for (int64_t i = 0; i < n_b * h_kv && status == LATHE_OK; i++)
@@ -390,6 +421,7 @@ static void graphs_free(struct attention_gradient *b)
     host_graph_free(&b->score);
     host_graph_free(&b->empty);
     host_mod_graphs_free(&b->mods);
+    host_given_close(&b->given);
 }
 
 lathe_status host_attention_backward(const struct host_request *r, lathe_error *err)
@@ -401,6 +433,8 @@ lathe_status host_attention_backward(const struct host_request *r, lathe_error *
         status = host_refused(&diag, err);
     if (status == LATHE_OK)
         status = host_gradient_bind(&b.g, r, err);
+    if (status == LATHE_OK)
+        status = host_given_open(&b.given, &b.g, err);
     if (status == LATHE_OK)
         status = sequences_given(&b.g.call) ? every_sequence(&b, err)
                                             : every_head(&b, &b.g.call, host_dim(&b.g.call, SYM_B), err);

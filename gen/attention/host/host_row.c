@@ -9,8 +9,7 @@
 
 /* ---- the online function ------------------------------------------------------------------------- */
 
-/* The first half of host_row_online: weights and row states. */
-static lathe_status row_states(struct host_head *head, double *weight, double *state, lathe_error *err)
+lathe_status host_row_states(struct host_head *head, double *weight, double *state, lathe_error *err)
 {
     const struct ir *ir = head->call->ir;
     struct eval_env *env = &head->pair;
@@ -47,7 +46,7 @@ lathe_status host_row_online(struct host_head *head, double *weight, double *fac
                              lathe_error *err)
 {
     double state[MAX_STATE];
-    const lathe_status status = row_states(head, weight, state, err);
+    const lathe_status status = host_row_states(head, weight, state, err);
     return status == LATHE_OK ? host_row_end(head, state, factor, finals, err) : status;
 }
 
@@ -102,7 +101,7 @@ lathe_status host_part_row(struct host_head *head, const struct host_part_views 
     for (int i = 0; i < ir->n_states; i++)
         state[i] = ir->state[i].init;
     if (head->n_live > 0)
-        status = row_states(head, weight, state, err);
+        status = host_row_states(head, weight, state, err);
     if (status != LATHE_OK)
         return status;
     if (head->n_live > 0)

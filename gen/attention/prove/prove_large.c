@@ -72,7 +72,7 @@ static lathe_status try_score(struct prover *p, const struct data *d, double sco
     }
     int n = data_select(d, &p->forward, arg);
     lathe_status status = host_forward(flat, &p->forward, arg, n, NULL, 0, err);
-    n = data_select(d, &p->backward, arg);
+    n = data_select_backward(d, p, arg);
     if (status == LATHE_OK)
         status = host_backward(flat, &p->backward, arg, n, err);
     if (status == LATHE_OK)

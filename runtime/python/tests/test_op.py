@@ -249,6 +249,33 @@ def test_gradients_against_differences(rng):
         near(gradient[place], (above - below) / (2 * step), 1e-7)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_shards_of_keys_with_the_o_and_lse_of_the_whole(rng, dtype):
+    op = lathe.load("full")
+    q, do = (rng.standard_normal((2, 4, 5, 8)).astype(dtype) for _ in range(2))
+    k, v = (rng.standard_normal((2, 2, 9, 8)).astype(dtype) for _ in range(2))
+    o, lse = op(q, k, v, lse=True)
+    whole = op.backward(q, k, v, do=do)
+    shard = [op.backward(q, k[:, :, s], v[:, :, s], o=o, lse=lse, do=do) for s in (slice(0, 4), slice(4, 9))]
+    near(shard[0].dq + shard[1].dq, whole.dq)
+    near(np.concatenate([s.dk for s in shard], 2), whole.dk)
+    near(np.concatenate([s.dv for s in shard], 2), whole.dv)
+    with pytest.raises(lathe.LatheError, match="expected that of these keys"):
+        op.backward(q, k[:, :, :4], v[:, :, :4], lse=lse, do=do)  # without o nothing says what delta is
+
+
+def test_statistics_that_are_given_count(rng):
+    x, dy = (rng.standard_normal((3, 8)) for _ in range(2))
+    op = lathe.load("rms_norm")
+    weight = np.ones(8)
+    rstd = op(x, weight=weight, rstd=True).rstd
+    near(op.backward(x, weight=weight, dy=dy, rstd=rstd).dx, op.backward(x, weight=weight, dy=dy).dx)
+    near(op.backward(x, weight=weight, dy=dy, rstd=2 * rstd).dweight, 2 * op.backward(x, weight=weight, dy=dy).dweight)
+    op = lathe.load("log_softmax")
+    lse = op(x, lse=True).lse
+    near(op.backward(x, dy=dy, lse=lse + 1), dy - np.exp(x - lse[:, None] - 1) * dy.sum(1, keepdims=True))
+
+
 def test_only_the_gradients_that_are_wanted(qkv):
     seed = np.ones((2, 4, 9, 16), np.float32)
     op = lathe.load("causal")
