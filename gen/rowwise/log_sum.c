@@ -86,16 +86,16 @@ int log_sum_term(struct ir *w, const struct log_sum *s)
 int log_sum_norm(struct ir *w, const struct log_sum *s, int added, lathe_dtype rows)
 {
     /* f32 has 2^-12 of a weight left at 4096: as much as f16 rounds. Beside f64 rows a sum is f64, too. */
-    const double LARGE = rows == LATHE_F64 ? 256 : 4096;
+    const double large = rows == LATHE_F64 ? 256 : 4096;
     /* Of what is given: what rounding may make of it on different ways. */
-    const double SAME = rows == LATHE_F64 ? 0x1p-49 : 0x1p-20;
+    const double same = rows == LATHE_F64 ? 0x1p-49 : 0x1p-20;
     int sum = -1;
     const int elements = find_elements(w, s, &sum);
     const int mine = ir_substitute(w, sum, &elements, &added, 1);
     const int one = ir_const(w, 1.0, TYPE_F32);
     const int size = ir1(w, OP_ABS, s->given);
     const int off = ir1(w, OP_ABS, ir1(w, OP_LOG, mine));
-    const int is_mine = ir2(w, OP_LT, off, ir2(w, OP_MUL, size, ir_const(w, SAME, TYPE_F32)));
+    const int is_mine = ir2(w, OP_LT, off, ir2(w, OP_MUL, size, ir_const(w, same, TYPE_F32)));
     const int norm = ir3(w, OP_WHERE, is_mine, mine, one);
-    return ir3(w, OP_WHERE, ir2(w, OP_GT, size, ir_const(w, LARGE, TYPE_F32)), norm, one);
+    return ir3(w, OP_WHERE, ir2(w, OP_GT, size, ir_const(w, large, TYPE_F32)), norm, one);
 }
