@@ -13,7 +13,9 @@
 
 struct mod_emitter {
     struct emitter *e;
-    int row; /* elements of a row of its tensor */
+    int row;     /* elements of a row of its tensor */
+    bool by_row; /* at.row is read, which linear attention has as at.t */
+    bool has_t;  /* struct vals has the token */
     const struct ir_mod *mod;
     const struct stage_back *back; /* per stage; NULL: the mod itself */
     int n_roots[MAX_STAGES];
@@ -38,6 +40,9 @@ static void name_all(struct mod_emitter *m, bool vals)
     scope_param(m->e, LEAF_DX, "da");
     scope_param(m->e, LEAF_DLO, "da");
     scope_param(m->e, LEAF_DHI, "db");
+    for (int i = 0; m->by_row && i < m->e->w->n_nodes; i++)
+        if (ir_is_at(m->e->w, i, AT_ROW))
+            scope_set(m->e, i, "v.t");
 }
 
 static void find_roots(struct mod_emitter *m)
@@ -57,6 +62,17 @@ static void find_roots(struct mod_emitter *m)
         }
         m->n_roots[s] = n;
     }
+}
+
+static bool reads_row(const struct mod_emitter *m)
+{
+    bool found = false;
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        ir_mark(m->e->w, m->root[s], m->n_roots[s], m->e->mark);
+        for (int i = 0; i < m->e->w->n_nodes; i++)
+            found |= m->e->mark[i] && ir_is_at(m->e->w, i, AT_ROW);
+    }
+    return found;
 }
 
 static bool collect(struct mod_emitter *m)
@@ -149,7 +165,7 @@ static void emit_begin(struct mod_emitter *m)
              "        template <int S> DEV void begin(vals &v, " MOD_ARGS
              ", int token, int pos)\n        {\n            v.pos = %s;\n%s",
              linear ? "packed_position(x.cu, x.cu_step, x.seqs, token)" : "pos",
-             linear ? "            v.t = token;\n" : "");
+             m->has_t ? "            v.t = token;\n" : "");
     for (int s = 0; s < m->mod->n_stages; s++) {
         text_add(out, "        if constexpr (S == %d) {\n", s);
         assign_pass(m, s, -1);
@@ -297,7 +313,7 @@ static void emit_head(struct mod_emitter *m, bool key_side)
     scope_clear(m->e);
     fields_assign(m->e, &m->head, NULL);
     text_add(out, "            return h;\n        }\n");
-    fields_declare(m->e, &m->vals, kinds[m->e->w->kind].recurrent ? "int pos, t;" : "int pos;");
+    fields_declare(m->e, &m->vals, m->has_t ? "int pos, t;" : "int pos;");
 }
 
 static void emit_parts(struct mod_emitter *m, const char *type, bool key_side)
@@ -326,6 +342,8 @@ static void emit_either(struct emitter *e, enum mod which, const char *type, con
     struct mod_emitter m = {.e = e, .mod = &e->w->mod[which], .back = back};
     m.row = (int)e->problem->dim[which < MOD_VALUE ? SYM_D : SYM_D_V];
     find_roots(&m);
+    m.by_row = reads_row(&m);
+    m.has_t = m.by_row || kinds[e->w->kind].recurrent;
     if (collect(&m))
         emit_parts(&m, type,
                    which == MOD_KEY || which == (kinds[e->w->kind].recurrent ? MOD_QUERY : MOD_VALUE));

@@ -85,6 +85,9 @@ static void add_mods(struct case_list *list)
                           "  output_mod = function(o) return o + 0.5 end }\n",
                           LATHE_BF16, 64, 64, 90),
         1);
+    for (int i = 0; i < 3; i++)
+        add(list, case_of_attention("decode", "row_gates", SPEC_row_gates, LATHE_BF16, 64, 64, i ? 80 : 90),
+            i);
     struct test_case c = case_of_attention("decode", SPECS[1].name, SPECS[1].text, LATHE_BF16, 64, 64, 90);
     c.layout = LAYOUT_MISALIGNED;
     add(list, c, 0);

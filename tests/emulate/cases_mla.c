@@ -438,6 +438,21 @@ static void add_packed_pairs(struct case_list *list)
     }
 }
 
+/* Mods of q and o that read gates of each query. */
+static void add_row_gates(struct case_list *list)
+{
+    static const struct inline_spec SPEC = {
+        "gated",
+        "return attention { " V_IS_K "mask_mod = causal, inputs = { s = tensor('f32', 'b', 'h', 'q'),\n"
+        "    g = tensor('float', 'b', 'h', 'q', 'd_v') },\n"
+        "  query_mod = function(q, at, x) return q * x.s(at.b, at.h, at.row) end,\n"
+        "  output_mod = function(o, at, x) return o * sigmoid(x.g(at.b, at.h, at.row, at.i)) end }\n"};
+    for (int i = 0; i < 3; i++)
+        add(list, case_of_attention("mla", SPEC.name, SPEC.text, LATHE_BF16, 144, 128, i % 2 ? 80 : 90), i);
+    add_paged(list, case_of_attention("mla_paged", SPEC.name, SPEC.text, LATHE_F16, 144, 128, 90), 1, 1);
+    add_packed(list, case_of_attention("mla_paged", SPEC.name, SPEC.text, LATHE_BF16, 144, 128, 90), true);
+}
+
 /* By wgmma, three warpgroups: every spec whose v lies in k, dims with and without columns beyond them, rows
    in one tile and in two, keys in pages of every size, a second pair. */
 static void add_wgmma(struct case_list *list, bool full)
@@ -523,6 +538,7 @@ void group_mla(struct case_list *list, bool full)
                                          LATHE_BF16, 144, 128, 90),
                        pages);
     add_packed_pairs(list);
+    add_row_gates(list);
     add_panels(list);
     add_wgmma(list, full);
 }

@@ -197,6 +197,12 @@ void group_pages(struct case_list *list, bool full)
     }
     add_few_packed(list, case_of_attention("decode_paged", "ends", ENDS, LATHE_BF16, 64, 64, 90), 2,
                    " cu_kv ");
+    add(list, case_of_attention("paged", "row_gates", SPEC_row_gates, LATHE_BF16, 64, 64, 80), 1, 2);
+    add_few(list, case_of_attention("decode_paged", "row_gates", SPEC_row_gates, LATHE_F16, 64, 64, 90), 1,
+            2);
+    add_few_packed(list,
+                   case_of_attention("decode_paged", "row_gates", SPEC_row_gates, LATHE_BF16, 64, 64, 90), 1,
+                   " cu_kv ");
     for (int i = 0; i < COUNT(SPECS); i++)
         add_few_packed(
             list, case_of_attention("decode_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64, 90),

@@ -149,6 +149,9 @@ static void group_combine(struct case_list *list)
     add_joined(list, "turned", TURNED, LATHE_BF16, 0, false);
     list->item[list->n - 1].has_q_start = true;
     list->item[list->n - 1].q_start = 11;
+    add_joined(list, "row_gates", SPEC_row_gates, LATHE_BF16, 2, false);
+    list->item[list->n - 1].has_q_start = true;
+    list->item[list->n - 1].q_start = 11;
 }
 
 void group_row_parts(struct case_list *list)

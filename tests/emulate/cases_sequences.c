@@ -96,6 +96,7 @@ static const struct inline_spec MODS[] = {
      "return attention { query_mod = half(function(a, b, at)\n"
      "    return a * cos(0.1 * at.pos) - b, b * cos(0.1 * at.pos) + a end),\n"
      "  output_mod = function(o, at) return o + 0.01 * at.pos + 0.1 * at.b end, mask_mod = causal }\n"},
+    {"row_gates", SPEC_row_gates}, /* by row, where keys begin ahead of queries */
 };
 
 static void add_mods(struct case_list *list)

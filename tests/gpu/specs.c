@@ -3,6 +3,7 @@
  * data makes sense for them. A spec that gains an input gets a row here.
  */
 #include "cases.h"
+#include "own_specs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -221,6 +222,15 @@ const struct spec_row spec_rows[] = {
     }
     {"second_pair", false, false, 0.0, "dlse", 3, {FINAL("lse"), PAIR("16")}},
     {"mla_decoupled", false, false, 0.0, "dlse", 3, {FINAL("lse"), PAIR("64")}},
+    {"row_gates",
+     false,
+     false,
+     1.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"g", ROLE_INPUT, LATHE_NONE, "b h q d_v", FILL_NORMAL, 0.0, 1.0, false, false, true},
+      {"s", ROLE_INPUT, LATHE_F32, "b h q", FILL_NORMAL, 1.0, 0.3, false, false, true}}},
 #undef PAIR
 #undef MASK
 #undef FINAL
@@ -253,6 +263,7 @@ static const struct {
      "return attention { inputs = { chosen = tensor('i32', 'h_kv', 40, 40) }, mask_mod = function(at, x)\n"
      "  return ne(x.chosen(at.h_kv, clamp(at.row // 32, 0, 39), clamp(at.kv // 64, 0, 39)), 0) end }\n"},
     {"second_pair", "return attention { qk2 = true, mask_mod = causal }\n"},
+    {"row_gates", SPEC_row_gates},
 };
 
 lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err)

@@ -97,6 +97,38 @@ static void check_rope(bool half)
     teardown(&f);
 }
 
+/* A gate of each query is read at its row, also where keys are ahead of it (decoding: at.q is kv - 1), and
+   gates of both ends. */
+TEST(gates_by_row)
+{
+    static const char text[] =
+        "return attention { mask_mod = causal,\n"
+        "  inputs = { s = tensor('float', 'b', 'h', 'q'), g = tensor('float', 'b', "
+        "'h', 'q', 'd_v') },\n"
+        "  query_mod = function(q, at, x) return q * x.s(at.b, at.h, at.row) end,\n"
+        "  output_mod = function(o, at, x) return o * sigmoid(x.g(at.b, at.h, at.row, at.i)) end }";
+    static const int64_t SIZES[][7] = {{2, 4, 2, 1, 9, 8, 6}, {1, 2, 2, 5, 5, 8, 6}, {2, 2, 1, 3, 7, 4, 4}};
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+        struct fixture f;
+        setup(&f, SIZES[i]);
+        const int64_t rows = f.b * f.h * f.q;
+        double *s = noise(rows, 7);
+        double *g = noise(rows * f.dv, 8);
+        add_arg(&f, "s", s, LATHE_F64, 3, f.q_shape);
+        add_arg(&f, "g", g, LATHE_F64, 4, f.o_shape);
+        forward(text, &f);
+        for (int64_t k = 0; k < rows * f.d; k++)
+            f.qs[k] *= s[k / f.d];
+        naive(&f, live_causal, NULL, default_scale(&f));
+        for (int64_t k = 0; k < rows * f.dv; k++)
+            f.expected[k] /= 1 + exp(-g[k]);
+        compare(&f, 1e-12);
+        free(s);
+        free(g);
+        teardown(&f);
+    }
+}
+
 /* In query and output mods at.q is the token's position, in key and value mods at.kv: as pairs call it. */
 TEST(position_by_the_names_of_pairs)
 {
