@@ -42,6 +42,11 @@ void index_fit_sizes(const struct ir *ir, int64_t *dim, const int64_t *fixed);
 /* Up to which sizes a spec holds: a verdict that never fails, but warns. */
 void prove_ranges(const struct ir *ir, const struct prove_given *given, struct proof *out);
 
+/* ---- index_guards.c ------------------------------------------------------------------------------ */
+
+/* Does a condition ask whether an index is inside of what it reads? Where it is not, the read is an error. */
+bool index_guard(const struct ir *ir, int node);
+
 /* ---- expression.c -------------------------------------------------------------------------------- */
 
 /* A node as the spec may have it: "at.q * at.q", "x.b(at.h, at.q - at.kv)"; cut where it is long. map: of

@@ -8,6 +8,7 @@
 #include "gen/prove/prove.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/ir/tensor.h"
+#include "gen/prove/index_ranges.h"
 #include "gen/prove/proof.h"
 
 #include <math.h>
@@ -380,9 +381,9 @@ static void mark_listed(const struct ir *ir, const bool *used, bool *listed)
     for (int i = 0; i < ir->n_nodes; i++) {
         const struct ir_node *n = &ir->node[i];
         if (used[i] && is_comparison(n))
-            listed[i] = true;
+            listed[i] = !index_guard(ir, i);
         if (used[i] && n->op == OP_WHERE && ir->node[n->arg[0]].op != OP_CONST)
-            listed[n->arg[0]] = true;
+            listed[n->arg[0]] = !index_guard(ir, n->arg[0]);
     }
 }
 

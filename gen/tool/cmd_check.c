@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Time is no mistake of a spec: what --strict fails on must be out of reach on a slow machine, too. */
 enum { STRICT_SECONDS = 60 };
@@ -115,7 +116,10 @@ static void warn_unread(const struct ir *ir, const char *name)
 static bool is_prelude(const char *path)
 {
     const struct embedded *prelude = embedded_find("specs/prelude.lua");
-    FILE *f = prelude ? fopen(path, "rb") : NULL;
+    struct stat status;
+    /* opening a pipe would wait for its writer */
+    const bool regular = stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    FILE *f = prelude && regular ? fopen(path, "rb") : NULL;
     size_t n = 0;
     int c = EOF;
     if (!f)

@@ -1,7 +1,7 @@
 /*
  * cmd_list.c: `lathe list` and `lathe show`: the specs that ship with lathe. In: parsed options. Out: their
- * names, each with the first sentence of its comment and its parameters, or the text of one, on standard
- * output.
+ * names, each with its kind, the first sentence of its comment and, as JSON, its parameters, or the text of
+ * one, on standard output.
  */
 #include "gen/base/facts.h"
 #include "gen/tool/tool.h"
@@ -20,26 +20,47 @@ static bool spec_name(const struct embedded *e, char *out, size_t size)
     return true;
 }
 
-/* The comment in the first line, behind the file's name. */
-static void summary_of(const struct embedded *e, char *out, size_t size)
+/* Comment lines at the head of a spec, behind the file's name, as one line. */
+static void comment_of(const struct embedded *e, char *out, size_t size)
 {
-    const char *end = memchr(e->data, '\n', e->size);
-    const size_t length = end ? (size_t)(end - e->data) : e->size;
-    const char *colon = memchr(e->data, ':', length);
-    const char *from = colon ? colon + 1 : e->data;
-    while (from < e->data + length && (*from == ' ' || *from == '-'))
-        from++;
-    snprintf(out, size, "%.*s", (int)(e->data + length - from), from);
+    const char *at = memchr(e->data, ':', e->size);
+    const char *const end = e->data + e->size;
+    size_t n = 0;
+    out[0] = '\0';
+    at = at ? at + 1 : e->data;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop ? stop : end;
+        while (at < stop && (*at == ' ' || *at == '-'))
+            at++;
+        n += (size_t)snprintf(out + n, size - n, "%s%.*s", n ? " " : "", (int)(stop - at), at);
+        if (n >= size || end - stop < 3 || strncmp(stop + 1, "--", 2) != 0)
+            return;
+        at = stop + 1;
+    }
 }
 
-static void list_one(struct facts *f, const struct embedded *e, const char *name)
+/* The first sentence: a stop with a capital letter behind it ends it, as "et al. 2021" does not. */
+static void summary_of(const struct embedded *e, char *out, size_t size)
 {
-    char summary[512];
+    comment_of(e, out, size);
+    for (char *c = out; c[0] && c[1] && c[2]; c++)
+        if (c[0] == '.' && c[1] == ' ' && c[2] >= 'A' && c[2] <= 'Z')
+            c[1] = '\0';
+    const size_t n = strlen(out);
+    if (n > 0 && out[n - 1] == '.')
+        out[n - 1] = '\0';
+}
+
+/* False: there is no memory for it. */
+static bool list_one(struct facts *f, const struct embedded *e, const char *name)
+{
+    char summary[1024];
     struct diag diag = {0};
     struct ir *ir = spec_load(e->name, e->data, e->size, &diag);
     struct signature sig;
     if (!ir)
-        return;
+        return false;
     signature_make(ir, LATHE_FORWARD, &sig);
     summary_of(e, summary, sizeof summary);
     facts_open(f, NULL, '{');
@@ -51,17 +72,9 @@ static void list_one(struct facts *f, const struct embedded *e, const char *name
         facts_number(f, ir->param[i].name, ir->param[i].usual);
     facts_close(f);
     facts_close(f);
+    facts_line(f, "%-19s %-16s %s\n", name, sig.kind, summary);
     ir_free(ir);
-}
-
-static void list_line(struct facts *f, const struct embedded *e, const char *name, bool alone)
-{
-    char summary[512];
-    summary_of(e, summary, sizeof summary);
-    if (alone)
-        facts_line(f, "%s\n", name);
-    else
-        facts_line(f, "%-22s %s\n", name, summary);
+    return true;
 }
 
 int cmd_list(const struct options *o)
@@ -69,18 +82,24 @@ int cmd_list(const struct options *o)
     char name[64];
     struct facts f;
     struct text_buf text = {0};
+    bool whole = true;
     facts_begin(&f, &text, o->json);
     facts_open(&f, "specs", '[');
-    for (const struct embedded *e = embedded_files; e->name; e++) {
+    for (const struct embedded *e = embedded_files; e->name && whole; e++) {
         if (!spec_name(e, name, sizeof name))
             continue;
-        if (o->json)
-            list_one(&f, e, name);
+        if (o->names)
+            facts_line(&f, "%s\n", name);
         else
-            list_line(&f, e, name, o->names);
+            whole = list_one(&f, e, name);
     }
     facts_close(&f);
     facts_end(&f);
+    if (!whole) {
+        text_free(&text);
+        tool_complain("list: out of memory");
+        return CODE_ENVIRONMENT;
+    }
     return tool_print(&text) ? CODE_OK : CODE_ENVIRONMENT;
 }
 

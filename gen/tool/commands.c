@@ -246,9 +246,9 @@ const struct tool_tables tool_tables = {
     "`lathe --version` prints the version, and which NVRTC there is.\n"
     "Results go to standard output, everything else to standard error.\n",
     "  0  success\n"
-    "  1  a check or verification failed (for `check` also a spec that does not "
-    "load), or the problem cannot\n"
+    "  1  a check or verification failed (for `check` also a spec with a mistake in it), or the problem "
+    "cannot\n"
     "     be served\n"
-    "  2  wrong use, or bad input: a spec, a problem, a file\n"
+    "  2  wrong use, or bad input: a spec, a problem, a file (for `check` a spec that cannot be read)\n"
     "  3  the environment: a compiler, a device, the cache or memory is missing\n",
 };

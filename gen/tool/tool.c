@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void tool_complain(const char *fmt, ...)
@@ -91,7 +92,15 @@ void tool_warn_proofs(const struct ir *ir)
 
 bool tool_spec_readable(const char *name)
 {
-    if (is_shipped(name) || access(name, R_OK) == 0)
+    struct stat status;
+    if (is_shipped(name))
+        return true;
+    if (stat(name, &status) == 0 && !S_ISREG(status.st_mode)) {
+        tool_complain("spec '%s': is %s; a spec is a regular file of text", name,
+                      S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device");
+        return false;
+    }
+    if (access(name, R_OK) == 0)
         return true;
     const int reason = errno;
     struct nearest nearest = {.word = name};

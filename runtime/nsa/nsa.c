@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char NO_OBJECT[] = "nsa: expected what lathe_nsa_create made, given NULL";
+
 /* ---- sizes ----------------------------------------------------------------------------------------- */
 
 static lathe_status check_sizes(const lathe_nsa_sizes *s, lathe_error *err)
@@ -190,6 +192,8 @@ static lathe_status copy_lists(const struct lathe_nsa *n, lathe_error *err)
 lathe_status lathe_nsa_attach(lathe_nsa *n, void *workspace, lathe_error *err)
 {
     bool pushed = false;
+    if (!n)
+        return lathe__fail(err, LATHE_ARG, NO_OBJECT);
     n->workspace = NULL;
     if (!workspace)
         return lathe__fail(err, LATHE_ARG, "nsa: workspace: expected %zu bytes of the device, given NULL",
@@ -287,7 +291,16 @@ static lathe_status build(struct lathe_nsa *n, const int32_t *lengths, lathe_err
 
 lathe_status lathe_nsa_create(lathe_nsa **out, lathe_ctx *ctx, const lathe_nsa_sizes *sizes, lathe_error *err)
 {
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    if (!out || !ctx || !sizes)
+        return lathe__fail(err, LATHE_ARG, "nsa: %s: expected %s, given NULL",
+                           !out   ? "out"
+                           : !ctx ? "ctx"
+                                  : "sizes",
+                           !out   ? "a place for the object"
+                           : !ctx ? "a context"
+                                  : "its sizes");
     TRY(check_sizes(sizes, err));
     struct lathe_nsa *n = calloc(1, sizeof *n);
     if (!n)
@@ -357,6 +370,9 @@ static lathe_status check_tensors(const struct lathe_nsa *n, const lathe_nsa_ten
 static lathe_status run(struct lathe_nsa *n, const lathe_nsa_tensors *t, enum nsa_step from, enum nsa_step to,
                         lathe_stream stream, lathe_error *err)
 {
+    if (!n || !t)
+        return n ? lathe__fail(err, LATHE_ARG, "nsa: tensors: expected a record, given NULL")
+                 : lathe__fail(err, LATHE_ARG, NO_OBJECT);
     if (n->tokens == 0)
         return LATHE_OK;
     TRY(check_tensors(n, t, from > GATES, err));

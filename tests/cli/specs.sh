@@ -11,10 +11,43 @@ expect 0 'gradients' "warning: unread.lua:1: input 'bias' is declared, and no fu
 "$LATHE" list --names | sort >given.txt
 expect 0 '' '' diff wanted.txt given.txt
 
+# each with its kind and a whole sentence, over as many lines as its comment has
+expect 0 'dropout             attention        attention whose weights are dropped with probability p, else multiplied by 1 / (1 - p) (dropout_p of scaled_dot_product_attention); lse is that of all weights' '' "$LATHE" list
+expect 0 'softmax             rowwise          y = exp(x - max) / sum exp(x - max), per row' '' "$LATHE" list
+
 # check
 expect 0 'gradients' '' "$LATHE" check causal softmax
 expect 0 'mask bounds' '' "$LATHE" check "$here/specs/sliding_window.lua" --seed 7
 expect 2 'gradients' 'neither a shipped spec' "$LATHE" check nowhere causal
+
+# whether an index is inside of what it reads is asked for GPUs alone, where it is clamped; of other numbers both answers are wanted
+for asked in 'id' 'id + 7'; do
+    cat >guard.lua <<LUA
+return elementwise { over = { "n" }, results = { y = tensor("float") },
+  inputs = { table = tensor("float", "words", { grad = true }), id = tensor("i32", "n", { range = { 0, "words" } }) },
+  forward = function(v, at, x)
+    local id = x.id(at.n)
+    local asked = $asked
+    return where(ge(asked, 0) & lt(id, at.n_words), x.table(id), 0 / 0)
+  end }
+LUA
+    case $asked in
+    id) expect 0 'ranges of integers       ok' '' "$LATHE" check --strict guard.lua ;;
+    *) expect 1 'line 6: ge was never false' '*' "$LATHE" check --strict guard.lua ;;
+    esac
+done
+
+# what is no regular file is refused, by every command that reads files, and waits for nobody
+mkfifo pipe.lua
+for spec in pipe.lua /dev/zero; do
+    for command in check explain 'draw --json' 'gen -o x.cu' 'compile -o x.fatbin' 'aot -o x' run tune; do
+        expect 2 '' "spec '$spec': is a pipe or a device; a spec is a regular file of text" timeout 20 "$LATHE" $command $spec
+    done
+    expect 2 '' "$spec: not a regular file" timeout 20 "$LATHE" run causal --problem q=4,d=8 --input q=$spec --device host
+    expect 2 '' "$spec: not a regular file" timeout 20 "$LATHE" check causal --input cu_q=$spec
+    expect 2 '' 'given something that is not a file' timeout 20 "$LATHE" cache import $spec
+done
+expect 2 '' "spec '.': is a folder; a spec is a regular file of text" "$LATHE" check .
 expect 0 'causal ' 'prelude.lua: this is the prelude' "$LATHE" check "$here/specs/causal.lua" "$here/specs/prelude.lua"
 for problem in seqs=3,t=20 h=3 h_k=3 b=3,d=16; do # sizes that are given decide about the others
     expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear_elu --problem $problem
