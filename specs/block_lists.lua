@@ -9,6 +9,6 @@ local function live(v, at, x)
     local next = low + (1 << k)
     low = where(lt(next, n) & le(block(next), at.kv_blocks), next, low)
   end
-  return where(eq(block(low), at.kv_blocks), min(n, 1), 0)
+  return where(eq(block(low), at.kv_blocks), clamp(n, 0, 1), 0)
 end
 return elementwise { over = { "lines", "kv_blocks" }, inputs = lists, results = { live = tensor("i32") }, forward = live }

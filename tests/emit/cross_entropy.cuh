@@ -50,17 +50,20 @@ struct variant {
     struct head {
         float f0;
         bool f1;
-        float f2;
+        int f2;
+        float f3;
     };
     DEV head make_head(const inputs &x, const row_sizes &z)
     {
         head h;
-        const float t0 = (float)(z.n);  // cross_entropy.lua:9
+        const float t0 = (float)(z.n);  // cross_entropy.lua:10
         h.f0 = t0;
-        bool t1 = (x.in_smoothing > 0.0f);  // cross_entropy.lua:9
+        bool t1 = (x.in_smoothing > 0.0f);  // cross_entropy.lua:10
         h.f1 = t1;
-        const float t2 = (1.0f - x.in_smoothing);  // cross_entropy.lua:11
+        int t2 = m_sub(z.n, 1);  // cross_entropy.lua:11
         h.f2 = t2;
+        const float t3 = (1.0f - x.in_smoothing);  // cross_entropy.lua:12
+        h.f3 = t3;
         return h;
     }
     struct col {
@@ -73,8 +76,8 @@ struct variant {
     struct vals {
         int row;
         int f0;
-        bool f1;
-        float f2;
+        float f1;
+        bool f2;
         float f3;
         float f4;
         float f5;
@@ -82,18 +85,25 @@ struct variant {
         float f7;
         float f8;
         float f9;
+        float f10;
     };
     DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;
         v.row = at.row;
-        int t0 = m_load(x.in_target, at.row0 * x.s0_target + at.row1 * x.s1_target + at.row2 * x.s2_target);  // cross_entropy.lua:7
+        int t0 = m_load(x.in_target, at.row0 * x.s0_target + at.row1 * x.s1_target + at.row2 * x.s2_target);  // cross_entropy.lua:8
         v.f0 = t0;
-        bool t1 = (t0 != x.in_ignore);  // cross_entropy.lua:10
-        v.f1 = t1;
-        const float t2 = (t1 ? 1.0f : 0.0f);  // cross_entropy.lua:12
-        v.f2 = t2;
+        bool t1 = (t0 != x.in_ignore);  // cross_entropy.lua:11
+        int t2 = m_clamp(t0, 0, h.f2);  // cross_entropy.lua:11
+        bool t3 = (t0 == t2);  // cross_entropy.lua:11
+        bool t4 = (!t1);  // cross_entropy.lua:12
+        bool t5 = (t3 | t4);  // cross_entropy.lua:12
+        const float t6 = (t5 ? 1.0f : m_nan());  // cross_entropy.lua:12
+        v.f1 = t6;
+        v.f2 = t1;
+        const float t7 = (t1 ? 1.0f : 0.0f);  // cross_entropy.lua:13
+        v.f3 = t7;
     }
     static constexpr int PASSES = 2, REDUCTIONS = 4;
     static constexpr int REDUCE_PASS[] = {0, 0, 0, 1};
@@ -118,17 +128,17 @@ struct variant {
         return e[0];
         }
         if constexpr (R == 1) {
-        bool t0 = (v.f0 == i);  // cross_entropy.lua:8
-        const float t1 = (t0 ? e[0] : 0.0f);  // cross_entropy.lua:8
+        bool t0 = (v.f0 == i);  // cross_entropy.lua:9
+        const float t1 = (t0 ? e[0] : 0.0f);  // cross_entropy.lua:9
         return t1;
         }
         if constexpr (R == 2) {
         return e[0];
         }
         if constexpr (R == 3) {
-        const float t0 = (e[0] - v.f3);  // cross_entropy.lua:6
-        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // cross_entropy.lua:6
-        const float t2 = m_exp2(t1);  // cross_entropy.lua:6
+        const float t0 = (e[0] - v.f4);  // cross_entropy.lua:7
+        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // cross_entropy.lua:7
+        const float t2 = m_exp2(t1);  // cross_entropy.lua:7
         return t2;
         }
         return e[0];
@@ -136,25 +146,26 @@ struct variant {
     template <int P> DEV void update(vals &v, const float *red, const inputs &x, const row_sizes &z, const head &h)
     {
         if constexpr (P == 0) {
-        const float t0 = m_clamp(red[0], -0x1.2ced32p126f /* -1e+38 */, 0x1.2ced32p126f /* 1e+38 */);  // cross_entropy.lua:5
-        v.f3 = t0;
-        v.f6 = red[0];
-        v.f7 = red[1];
-        v.f8 = red[2];
+        const float t0 = m_clamp(red[0], -0x1.2ced32p126f /* -1e+38 */, 0x1.2ced32p126f /* 1e+38 */);  // cross_entropy.lua:6
+        v.f4 = t0;
+        v.f7 = red[0];
+        v.f8 = red[1];
+        v.f9 = red[2];
         }
         if constexpr (P == 1) {
-        const float t0 = (x.in_smoothing * v.f8);  // cross_entropy.lua:9
-        const float t1 = m_div(t0, h.f0);  // cross_entropy.lua:9
-        const float t2 = (h.f1 ? t1 : 0.0f);  // cross_entropy.lua:9
-        const float t3 = (v.f7 * h.f2);  // cross_entropy.lua:11
-        const float t4 = m_log(red[3]);  // cross_entropy.lua:6
-        const float t5 = (v.f3 + t4);  // cross_entropy.lua:6
-        const float t6 = (t5 - t3);  // cross_entropy.lua:11
-        const float t7 = (t6 - t2);  // cross_entropy.lua:11
-        const float t8 = (v.f1 ? t7 : 0.0f);  // cross_entropy.lua:11
-        v.f4 = t8;
-        v.f5 = t5;
-        v.f9 = red[3];
+        const float t0 = (x.in_smoothing * v.f9);  // cross_entropy.lua:10
+        const float t1 = m_div(t0, h.f0);  // cross_entropy.lua:10
+        const float t2 = (h.f1 ? t1 : 0.0f);  // cross_entropy.lua:10
+        const float t3 = (v.f8 * h.f3);  // cross_entropy.lua:12
+        const float t4 = m_log(red[3]);  // cross_entropy.lua:7
+        const float t5 = (v.f4 + t4);  // cross_entropy.lua:7
+        const float t6 = (t5 - t3);  // cross_entropy.lua:12
+        const float t7 = (t6 - t2);  // cross_entropy.lua:12
+        const float t8 = (v.f1 * t7);  // cross_entropy.lua:12
+        const float t9 = (v.f2 ? t8 : 0.0f);  // cross_entropy.lua:12
+        v.f5 = t9;
+        v.f6 = t5;
+        v.f10 = red[3];
         }
     }
     static constexpr int SCANS = 0, WALKS = 0, CHUNK = 2048;
@@ -179,13 +190,13 @@ struct variant {
     }
     DEV void keep_row(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
-        to[0] = v.f4;
-        to[1] = v.f5;
+        to[0] = v.f5;
+        to[1] = v.f6;
     }
     DEV void sums(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
-        to[0] = v.f2;
-        to[1] = v.f4;
+        to[0] = v.f3;
+        to[1] = v.f5;
     }
     template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long outer, long long last)
     {
@@ -199,5 +210,5 @@ struct variant {
         }
         return -1;
     }
-    static_assert(sizeof(vals) <= 44, "host and device disagree about a row's values");
+    static_assert(sizeof(vals) <= 48, "host and device disagree about a row's values");
 };

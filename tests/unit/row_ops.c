@@ -467,6 +467,38 @@ TEST(cross_entropy)
     }
 }
 
+/* A target that is no class and is not ignored: NaN, and not a loss of some other class. */
+TEST(cross_entropy_of_no_class_is_nan)
+{
+    enum { R = 6, N = 4 };
+    static const int32_t TARGET[R] = {4, -1, -100, 3, INT32_MIN, 0};
+    static const int64_t SHAPE[] = {R};
+    for (int ignore = -100; ignore <= 0; ignore += 50) {
+        struct call c;
+        open_call(&c, "cross_entropy");
+        (void)rows(&c, "x", GIVEN, R, N);
+        int32_t *target = (int32_t *)(void *)add(&c, "target", GIVEN, SHAPE, 1);
+        c.arg[c.n - 1].dtype = LATHE_I32;
+        memcpy(target, TARGET, sizeof TARGET);
+        (void)vector(&c, "dloss", SEED, R);
+        const double *loss = vector(&c, "loss", SAVED, R);
+        const double *lse = vector(&c, "lse", SAVED, R);
+        const double *dx = rows(&c, "dx", GRADIENT, R, N);
+        whole(&c, "ignore", ignore);
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        for (int k = 0; k < R; k++) {
+            const bool wrong = TARGET[k] != ignore && (TARGET[k] < 0 || TARGET[k] >= N);
+            CHECK(!isnan(lse[k]));
+            CHECK_EQ(isnan(loss[k]) != 0, wrong);
+            CHECK_EQ(loss[k] == 0, TARGET[k] == ignore);
+            for (int i = 0; i < N; i++)
+                CHECK_EQ(isnan(dx[k * N + i]) != 0, wrong);
+        }
+        close_call(&c);
+    }
+}
+
 /* ---- along an inner dim
  * ------------------------------------------------------------------------------------ */
 
