@@ -99,15 +99,23 @@ LATHE_API LATHE_CHECK lathe_status lathe_explain(char **out, const lathe_spec *s
 /* Frees a text of these two; NULL is allowed. */
 LATHE_API void lathe_text_free(char *text);
 
+/* What a record of a proof is beside its verdict. */
+typedef enum lathe_remark {
+    LATHE_REMARK_NONE,
+    LATHE_REMARK_WARNING, /* it has passed, and `note` is a warning: `lathe check` prints "warn" */
+    LATHE_REMARK_UNSEEN   /* no proof: `note` says which side of a comparison no data took ("not seen") */
+} lathe_remark;
 /* One proof of `lathe check`. */
 typedef struct lathe_proof {
     const char *name; /* "gradients", "online = whole row", "mask bounds", ... */
     int32_t applies;  /* 0: there is nothing to prove */
     int32_t passed;
     int32_t cut_short; /* 1: time ran out, and a part of it was left out */
+    int32_t remark;    /* lathe_remark */
     double error;      /* the largest, relative; 0 where nothing is measured */
     double bound;
-    int32_t line;     /* of the spec, where one is to blame; 0: none */
+    int32_t line;    /* of the spec, where one is to blame; 0: none */
+    int32_t refused; /* 1: it was not run to its end: the host device refused the spec, and `note` says why */
     const char *note; /* why, or a remark; "" */
 } lathe_proof;
 /* Called once for each proof; the record lives until it returns. */

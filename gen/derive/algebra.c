@@ -7,6 +7,7 @@
 #include "gen/derive/algebra.h"
 #include "gen/ir/spec.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,7 +48,8 @@ bool monomial_times(struct monomial *a, const struct monomial *b, double power)
 {
     struct monomial result = *a;
     result.coefficient *= power == 1 ? b->coefficient : pow(b->coefficient, power);
-    if (!isfinite(result.coefficient))
+    if (!(fabs(result.coefficient) <= (double)FLT_MAX) ||
+        (result.coefficient != 0 && fabs(result.coefficient) < (double)FLT_MIN)) /* no constant of a kernel */
         return false;
     for (int i = 0; i < b->n; i++)
         if (!add_term(&result, &b->term[i], power))

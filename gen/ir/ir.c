@@ -7,6 +7,7 @@
 #include "gen/ir/scalar.h"
 #include "gen/ir/spec.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -438,6 +439,14 @@ static enum ir_type result_type(const struct ir *ir, const struct op_row *row, c
 static bool is_const(const struct ir *ir, int n, double value)
 {
     return ir->node[n].op == OP_CONST && ir->node[n].value == value;
+}
+
+bool ir_f32_holds(const struct ir *ir, int node)
+{
+    const struct ir_node *n = &ir->node[node];
+    const double size = fabs(n->value);
+    return n->op != OP_CONST || n->type != TYPE_F32 || !isfinite(size) || size == 0 ||
+           (size <= (double)FLT_MAX && size >= (double)FLT_MIN);
 }
 
 /* What leaves the other operand as it is: all bits of &, none of the others; -1 where there is none. */

@@ -195,6 +195,9 @@ const char *ir_type_name(int type);
    ir_make cannot fail on types that ir_type_error accepts; out of memory sets ir->failed and
    returns 0. */
 int ir_const(struct ir *ir, double value, enum ir_type type);
+/* False: a constant that f32 does not hold, as no formula of a spec has one (lang/constants.c): rewriting
+   that would make it leaves the steps as they are. */
+bool ir_f32_holds(const struct ir *ir, int node);
 int ir_leaf(struct ir *ir, enum ir_op op, int index, enum ir_type type, uint8_t span, struct ir_at at);
 int ir_load(struct ir *ir, int input, const int *index, int n, struct ir_at at);
 int ir_param(struct ir *ir, int param, struct ir_at at); /* span and type from the parameter */

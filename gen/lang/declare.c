@@ -420,6 +420,8 @@ static void declare_options(lua_State *lua, struct input *in, int table)
         luaL_error(lua, "input '%s': option 'default' is a number", in->name);
     if (type == LUA_TNUMBER) {
         in->default_value = lua_tonumber(lua, -1);
+        if (in->dtype != LATHE_I32 && in->dtype != LATHE_U8)
+            require_constant(lua, in->name, in->default_value);
         if (in->dtype == LATHE_F32) /* as a value that is given */
             in->default_value = (double)(float)in->default_value;
         in->optional = true; /* whatever `optional` says: a default is for what is left out */

@@ -104,8 +104,10 @@ static void operand_options(lua_State *lua, struct map_tensor *t, int table)
         luaL_error(lua, "operand '%s': option 'default' is a number", t->name);
     if (type == LUA_TNUMBER) {
         t->default_value = lua_tonumber(lua, -1);
-        if (t->dtype != LATHE_I32 && t->dtype != LATHE_U8) /* what kernels compute with */
+        if (t->dtype != LATHE_I32 && t->dtype != LATHE_U8) { /* what kernels compute with */
+            require_constant(lua, t->name, t->default_value);
             t->default_value = (double)(float)t->default_value;
+        }
         t->optional = true;
     }
     lua_pop(lua, 1);

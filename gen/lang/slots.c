@@ -108,6 +108,7 @@ static void open_result(lua_State *lua, struct scale_name *out)
         lua_rawgeti(lua, -2, 3);
         out->first = (int)lua_tointeger(lua, -2);
         out->fill = lua_tonumber(lua, -1);
+        require_constant(lua, "first(value, k, fill)", out->fill);
         lua_pop(lua, 2);
     }
     if (out->total || out->first > 0) {
@@ -217,6 +218,7 @@ void trace_scale(struct tracer *t, int slots, enum trace_slot slot)
 {
     struct ir *ir = t->ir;
     struct ir_at nowhere = {0, 0};
+    char why[320];
     int kind = lua_getfield(t->lua, slots, "scale");
     ir->scale.n_roots = 1;
     if (kind == LUA_TFUNCTION) {
@@ -224,6 +226,8 @@ void trace_scale(struct tracer *t, int slots, enum trace_slot slot)
         trace_call(t, slot, &c);
         return;
     }
+    if (kind == LUA_TNUMBER && constant_trouble(ir, lua_tonumber(t->lua, -1), why, sizeof why))
+        slot_mistake(t, "scale: %s", why);
     if (kind == LUA_TNUMBER)
         ir->scale.root[0] = ir_const(ir, lua_tonumber(t->lua, -1), TYPE_F32);
     else
@@ -302,6 +306,7 @@ static int read_states(lua_State *lua)
             return luaL_error(lua, "online_rowscales: '%s' starts as a number such as 0.0 or -inf, got %s",
                               ir->state[i].name, luaL_typename(lua, -1));
         ir->state[i].init = lua_tonumber(lua, -1);
+        require_constant(lua, "online_rowscales", ir->state[i].init);
         lua_pop(lua, 1);
     }
     return 0;

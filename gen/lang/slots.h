@@ -32,6 +32,13 @@ int dim_find(const struct ir *ir, const char *name);
 /* Is it a size of this kind's calls that no input may have? */
 bool dim_is_taken(const struct ir *ir, const char *name);
 
+/* ---- constants.c ---- */
+
+/* Why f32 does not hold a number, in a sentence; NULL where it does. */
+const char *constant_trouble(const struct ir *ir, double value, char *out, size_t size);
+/* Raises it as an error that starts with `who`. */
+void require_constant(lua_State *lua, const char *who, double value);
+
 /* ---- values.c, slots.c, declare.c --- */
 
 void push_value(lua_State *lua, int node);

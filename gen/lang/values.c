@@ -112,7 +112,8 @@ static const char *lua_kind(lua_State *lua, int index)
     return luaL_typename(lua, index);
 }
 
-int lift(lua_State *lua, int index, const char *who)
+/* Numbers of any size: what is computed of them alone is a number again. */
+static int lift_plain(lua_State *lua, int index, const char *who)
 {
     const struct value *v = luaL_testudata(lua, index, VALUE_META);
     if (v && v->epoch != tracer_of(lua)->epoch)
@@ -125,6 +126,20 @@ int lift(lua_State *lua, int index, const char *who)
     if (lua_isboolean(lua, index))
         return ir_const(tracer_of(lua)->ir, lua_toboolean(lua, index), TYPE_BOOL);
     return luaL_error(lua, "%s takes numbers and traced values, got %s", who, lua_kind(lua, index));
+}
+
+static void check_node(lua_State *lua, const char *who, int node)
+{
+    const struct ir_node *n = &tracer_of(lua)->ir->node[node];
+    if (n->op == OP_CONST && n->type == TYPE_F32)
+        require_constant(lua, who, n->value);
+}
+
+int lift(lua_State *lua, int index, const char *who)
+{
+    const int node = lift_plain(lua, index, who);
+    check_node(lua, who, node);
+    return node;
 }
 
 /* An integer divided by 0, or by a parameter below: what whoever loads the spec gave, and no spec means. */
@@ -151,7 +166,11 @@ static int make(lua_State *lua, enum ir_op op, const int *arg)
         return luaL_error(lua, "%s: %s", ir_op_name((int)op), why);
     if (ir_op_arity((int)op) == 2)
         check_divisor(lua, op, arg);
-    push_value(lua, ir_make(ir, op, arg, trace_place(lua)));
+    for (int i = 0; i < ir_op_arity((int)op); i++)
+        check_node(lua, ir_op_name((int)op), arg[i]);
+    const int node = ir_make(ir, op, arg, trace_place(lua));
+    check_node(lua, ir_op_name((int)op), node);
+    push_value(lua, node);
     return 1;
 }
 
@@ -236,7 +255,7 @@ static int vocabulary_op(lua_State *lua)
     if (op == OP_I32)
         take_bits(lua, 1);
     for (int i = 0; i < arity; i++)
-        arg[i] = lift(lua, i + 1, name);
+        arg[i] = lift_plain(lua, i + 1, name);
     if (!all_plain(lua, arity) || ir_op_is_reduction((int)op) || ir_op_is_scan((int)op))
         return make(lua, op, arg);
     const char *why = ir_type_error(tracer_of(lua)->ir, op, arg);

@@ -126,6 +126,12 @@ static struct affine scaled(struct ir *w, struct affine f, int by)
     return (struct affine){f.atom, factor, times(w, f.offset, by)};
 }
 
+/* Are its constants numbers of f32? Step by step, the formula's own are. */
+static bool holds(const struct ir *w, struct affine f)
+{
+    return (f.atom < 0 || ir_f32_holds(w, f.factor)) && ir_f32_holds(w, f.offset);
+}
+
 static struct affine decompose(struct ir *w, int node, int depth);
 
 static const double SCALE_MIN = 0x1p-20; /* smaller: what is divided by it could overflow */
@@ -204,7 +210,8 @@ static struct affine decompose(struct ir *w, int node, int depth)
         return (struct affine){-1, -1, node};
     if (depth == 0 || w->node[node].type != TYPE_F32)
         return atom_of(w, node);
-    return decompose_inner(w, node, depth - 1);
+    const struct affine f = decompose_inner(w, node, depth - 1);
+    return holds(w, f) ? f : atom_of(w, node);
 }
 
 /* Mask values such as -1e30 may stand below the exponential and the row maximum: as constants, or in inputs.
@@ -240,6 +247,8 @@ static int exponential(struct ir *w, int arg, double to_base2)
     if (!(w->node[arg].span & SPAN_KV) || rows_wait_for_memory || has_mask_value(w, arg))
         return ir1(w, OP_EXP2, times(w, arg, factor));
     struct affine f = scaled(w, decompose(w, arg, 8), factor);
+    if (!holds(w, f))
+        return ir1(w, OP_EXP2, times(w, arg, factor));
     return ir1(w, OP_EXP2, add(w, times(w, f.atom, f.factor), f.offset));
 }
 
@@ -264,8 +273,11 @@ static int product(struct ir *w, int a, int b)
                          w->node[n.arg[0]].index == LEAF_QK && w->node[n.arg[1]].op == OP_CONST;
         bool scaled_too = n.op == OP_MUL && w->node[n.arg[1]].op == OP_PARAM &&
                           w->node[n.arg[1]].index == LEAF_QK && w->node[n.arg[0]].op == OP_CONST;
-        if (scaled_qk || scaled_too)
-            return ir2(w, OP_MUL, n.arg[scaled_qk ? 0 : 1], ir2(w, OP_MUL, right, n.arg[scaled_qk ? 1 : 0]));
+        if (!scaled_qk && !scaled_too)
+            continue;
+        const int factor = ir2(w, OP_MUL, right, n.arg[scaled_qk ? 1 : 0]);
+        if (ir_f32_holds(w, factor))
+            return ir2(w, OP_MUL, n.arg[scaled_qk ? 0 : 1], factor);
     }
     return ir2(w, OP_MUL, a, b);
 }
@@ -295,13 +307,14 @@ static struct parts split_product(struct ir *w, int node, int depth)
         return (struct parts){join(w, a.row, ir_const(w, -1.0, TYPE_F32)), a.element};
     if (n.op == OP_MUL) {
         struct parts b = split_product(w, n.arg[1], depth - 1);
-        return a.row < 0 && b.row < 0 ? p
-                                      : (struct parts){join(w, a.row, b.row), join(w, a.element, b.element)};
+        const int row = join(w, a.row, b.row);
+        return row < 0 || !ir_f32_holds(w, row) ? p : (struct parts){row, join(w, a.element, b.element)};
     }
     if (w->node[n.arg[1]].span & SPAN_KV)
         return p;
     int inverse = ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), n.arg[1]);
-    return (struct parts){join(w, a.row, inverse), a.element};
+    const int row = join(w, a.row, inverse);
+    return ir_f32_holds(w, row) ? (struct parts){row, a.element} : p;
 }
 
 /* Has a row factor that waits for another sum. */

@@ -42,8 +42,9 @@ static bool *mark_spec(const struct ir *ir)
 {
     bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
     bool *scratch = calloc((size_t)ir->n_nodes + 1, sizeof *scratch);
-    const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,    &ir->score,   &ir->online,
-                                      &ir->epilogue, &ir->forward, &ir->combine, &ir->row};
+    const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,         &ir->score,        &ir->online,
+                                      &ir->epilogue, &ir->forward,      &ir->combine,      &ir->backward,
+                                      &ir->row,      &ir->linear.decay, &ir->linear.delta, &ir->linear.bonus};
     for (size_t i = 0; used && scratch && i < sizeof fn / sizeof fn[0]; i++)
         mark_fn(ir, fn[i], used, scratch);
     for (int m = 0; used && scratch && m < MOD_COUNT; m++)
@@ -274,12 +275,14 @@ double reach_number(struct prover *p)
     const int64_t n_powers = (int64_t)(sizeof power / sizeof power[0]);
     if (p->reach.n > 0 && random_below(p, 2)) {
         static const double beside[] = {1, 1, 0.9, 1.1, 0.5, 2};
-        const double c = p->reach.constant[random_below(p, p->reach.n)] * beside[random_below(p, 6)];
+        const double constant = p->reach.constant[random_below(p, p->reach.n)];
+        const double c = constant * beside[random_below(p, 6)];
         return fmax(fmin(random_below(p, 4) ? c : -c, LARGEST), -LARGEST);
     }
     if (random_below(p, 8) == 0)
         return 0;
-    return sign * power[random_below(p, n_powers)] * (0.5 + random_unit(p));
+    const double size = power[random_below(p, n_powers)];
+    return sign * size * (0.5 + random_unit(p));
 }
 
 /* ---- data ---------------------------------------------------------------------------------------- */

@@ -221,9 +221,13 @@ static void tell(const struct proof *p, lathe_proof_fn *fn, void *user)
                              .applies = p->unseen || p->applies,
                              .passed = !refuted || !p->applies,
                              .cut_short = p->cut_short,
+                             .remark = p->unseen   ? LATHE_REMARK_UNSEEN
+                                       : p->warned ? LATHE_REMARK_WARNING
+                                                   : LATHE_REMARK_NONE,
                              .error = p->error,
                              .bound = p->bound,
                              .line = p->line,
+                             .refused = p->status != LATHE_OK,
                              .note = p->note};
     fn(user, &out);
 }

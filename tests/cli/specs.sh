@@ -96,6 +96,19 @@ printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >larg
 expect 0 'differences left out: of numbers too large' '' "$LATHE" check large.lua
 expect 0 'comparisons left out: of scores too large' '' "$LATHE" check large.lua
 expect 0 'uniform tiles' '' "$LATHE" check causal
+# constants that f32 does not hold, as whoever loads the spec sets them; and products of constants that rewriting would make
+expect 1 '' "softcap.lua:5: /: parameter 'CAP', which is 1e+39, is beyond the largest number of f32, 3.4e38" "$LATHE" check softcap --param CAP=1e39
+expect 2 '' "parameter 'CAP', which is 1e-40, is below 1.2e-38" "$LATHE" gen softcap --param CAP=1e-40 -o no.cu
+expect 0 'f32 = double             ok' '' "$LATHE" check softcap --param CAP=1e5
+echo 'return attention { score_mod = function(s, at) return s * 1e30 * 1e30 + at.kv * 1e-30 end }' >steps.lua
+echo 'return rowwise { forward = function(v) return (v * 1e30) * 1e30 + rowsum(1e30 * (1e30 * v)) / 1e38 / 1e38 end }' >row_steps.lua
+for spec in steps row_steps; do
+    for pass in forward backward; do
+        "$LATHE" gen $spec.lua --pass $pass --arch sm_80 -o - 2>err.txt | sed -n '/struct variant/,$p' >$spec.cu
+        expect 0 "/* 1e+30 */" '' cat $spec.cu
+        expect 1 '' '' grep -E 'INF \*|\* INF' $spec.cu
+    done
+done
 # up to which sizes it holds
 printf 'return attention { inputs = { b = tensor("f32", "h", 64) },\n  score_mod = function(s, at, x) return s + x.b(at.h, min(at.q - at.kv, 63)) * f32(at.q * at.q) end, mask_mod = causal }\n' >ranges.lua
 expect 0 'warn   holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond (ranges.lua:2)' '' "$LATHE" check ranges.lua

@@ -169,10 +169,11 @@ static bool fill(const struct device *device, const struct port *p, void *at)
     bool good = host != NULL;
     for (int64_t i = 0; good && i < elements(p); i++) {
         const int32_t id = (int32_t)(i / DOCUMENT);
+        const int sign = rand() & 1;
         if (p->dtype == LATHE_I32)
             memcpy((char *)host + 4 * i, &id, sizeof id);
         else
-            host[i] = (uint16_t)((rand() & 1) << 15 | (0x3e80 + rand() % 0x180));
+            host[i] = (uint16_t)(sign << 15 | (0x3e80 + rand() % 0x180));
     }
     good = good && device_upload(device, at, host, bytes);
     free(host);

@@ -417,6 +417,7 @@ static void spoil_field(struct call *c, uint64_t *state)
     static const char *const names[] = {"q", "x", "lse", "", "nothing", NULL};
     const int i = (int)draw(state, (unsigned)c->n);
     lathe_arg *a = &c->arg[i];
+    int64_t *size;
     switch (draw(state, 7)) {
     case 0:
         a->name = names[draw(state, 6)];
@@ -434,11 +435,14 @@ static void spoil_field(struct call *c, uint64_t *state)
         a->shape = draw(state, 4) ? c->shape[i] : NULL;
         break;
     case 5:
-        c->shape[i][draw(state, SPARE)] = draw_size(state);
+        size =
+            &c->shape[i][draw(state, SPARE)]; /* which of two draws comes first is not left to the compiler */
+        *size = draw_size(state);
         break;
     default:
         a->strides = c->strides[i];
-        c->strides[i][draw(state, SPARE)] = draw_size(state);
+        size = &c->strides[i][draw(state, SPARE)];
+        *size = draw_size(state);
         break;
     }
 }

@@ -128,7 +128,9 @@ static enum tile_class by_looking(const struct on_device *d, const struct tile_a
 
 static void one_tile(const struct on_device *d, const struct scalars *s, int *decided, int *uniform)
 {
-    struct tile_at t = {.q_start = rand() % 40 - 20, .row0 = rand() % 40, .kv0 = rand() % 60};
+    struct tile_at t = {.q_start = rand() % 40 - 20}; /* compilers draw in an initializer in any order */
+    t.row0 = rand() % 40;
+    t.kv0 = rand() % 60;
     t.row1 = t.row0 + rand() % 6;
     t.kv1 = t.kv0 + rand() % 6;
     t.input = s ? s->input : NULL;
@@ -515,7 +517,8 @@ TEST(tables_of_blocks_are_read_in_boxes)
     CHECK_EQ(ir->read_open, -1);
     CHECK(!tile_map_of_ranges(ir));
     for (int i = 0; i < 300; i++) {
-        struct tile_at t = {.row0 = rand() % 50, .kv0 = rand() % 65};
+        struct tile_at t = {.row0 = rand() % 50};
+        t.kv0 = rand() % 65;
         double range[2];
         int live = 0;
         t.row1 = t.row0 + rand() % 6;

@@ -123,7 +123,8 @@ static void compare_reads(const char *mask, bool sorted, int *decided, int *unif
     CHECK(ir->n_reads > 0);
     make_data(&d, sorted);
     for (int i = 0; i < 150; i++) {
-        struct tile_at t = {.row0 = rand() % (ROWS - 6), .kv0 = rand() % (KEYS - 6)};
+        struct tile_at t = {.row0 = rand() % (ROWS - 6)};
+        t.kv0 = rand() % (KEYS - 6);
         t.row1 = t.row0 + rand() % 6;
         t.kv1 = t.kv0 + rand() % 6;
         bool rest = false;

@@ -353,7 +353,7 @@ TEST(mask_values_subtract_before_the_exponential)
 TEST(a_tiny_scale_divides_nothing)
 {
     static const char text[] =
-        "return attention { scale = 1e-39, score_mod = function(s, at) return s + at.kv end }";
+        "return attention { scale = 1.2e-38, score_mod = function(s, at) return s + 1e3 * at.kv end }";
     struct diag diag = {0};
     struct signature sig;
     struct ir *ir = spec_load("tiny.lua", text, strlen(text), &diag);

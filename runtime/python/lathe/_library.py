@@ -17,6 +17,7 @@ TENSOR, RESULT, SCALAR = 0, 1, 2
 MAX_DIMS = 5
 
 NONE, F32, F16, BF16, I32, U8, F64 = range(7)
+REMARK_NONE, REMARK_WARNING, REMARK_UNSEEN = range(3)
 DTYPE_NAMES = ("none", "f32", "f16", "bf16", "i32", "u8", "f64")
 DTYPE_BYTES = (0, 4, 2, 2, 4, 1, 8)
 
@@ -148,9 +149,11 @@ class ProofRecord(ctypes.Structure):
         ("applies", c_int32),
         ("passed", c_int32),
         ("cut_short", c_int32),
+        ("remark", c_int32),
         ("error", c_double),
         ("bound", c_double),
         ("line", c_int32),
+        ("refused", c_int32),
         ("note", c_char_p),
     ]
 

@@ -21,7 +21,11 @@ CALLS_MAX = 4096  # prepared calls that an op keeps: one for each combination of
 
 
 class Proof(NamedTuple):
-    """One proof of `Op.check`: `passed` is also true where there is nothing to prove (`applies` is false)."""
+    """One proof of `Op.check`.
+
+    `passed` is also true where there is nothing to prove (`applies` is false). `warned`: it has passed, and `note` is
+    a warning. `unseen`: no proof, but a side of a comparison that no data took. `refused`: it was not run to its end.
+    """
 
     name: str
     applies: bool
@@ -31,10 +35,13 @@ class Proof(NamedTuple):
     bound: float
     line: int
     note: str
+    warned: bool = False
+    unseen: bool = False
+    refused: bool = False
 
 
 class Report(list):
-    """The proofs of a spec; prints as a table."""
+    """The proofs of a spec; prints as a table, in the words of `lathe check`."""
 
     @property
     def passed(self) -> bool:
@@ -44,11 +51,23 @@ class Report(list):
         return "\n".join(_proof_line(p) for p in self)
 
 
+def _measured(p: Proof) -> str:
+    if not p.passed and p.refused:
+        return "not run to its end"
+    if not p.passed and p.error <= p.bound:
+        return "tells nothing"
+    if p.passed and not p.error and not p.bound:
+        return ""  # nothing is measured
+    return f"error {p.error:.2e} (bound {p.bound:.1e})"
+
+
 def _proof_line(p: Proof) -> str:
+    if p.unseen:
+        return f"{p.name:24} {f'line {p.line}: ' if p.line else ''}{p.note}"
     if not p.applies:
         return f"{p.name:24} nothing to prove{': ' + p.note if p.note else ''}"
-    verdict = "FAILED" if not p.passed else "part" if p.cut_short else "ok"
-    measured = f"error {p.error:.2e} (bound {p.bound:.1e})" if p.error or p.bound else ""
+    verdict = "FAILED" if not p.passed else "part" if p.cut_short else "warn" if p.warned else "ok"
+    measured = _measured(p)
     place = f" (line {p.line})" if p.line else ""
     return f"{p.name:24} {verdict:6} {measured}{': ' if measured and p.note else ''}{p.note}{place}"
 
@@ -218,7 +237,8 @@ class Op(Shared):
             p = record.contents
             report.append(
                 Proof(p.name.decode(), bool(p.applies), bool(p.passed), bool(p.cut_short), p.error, p.bound,
-                      p.line, (p.note or b"").decode())
+                      p.line, (p.note or b"").decode(), p.remark == c.REMARK_WARNING, p.remark == c.REMARK_UNSEEN,
+                      bool(p.refused))
             )  # fmt: skip
 
         err = c.Error()

@@ -1,5 +1,9 @@
 """Ops on NumPy arrays: results, gradients, layouts, shapes of every kind, and what is refused."""
 
+import os
+import re
+import subprocess
+
 import lathe
 import numpy as np
 import pytest
@@ -309,6 +313,24 @@ def test_check_tells_sound_from_wrong():
       online_fwd_epilogue = function(r) return 1.0 / r.l, { l = r.l } end,
       forward = function(s, final) return exp(s) / final.l end } }""")
     assert not wrong.check().passed
+
+
+UNSEEN = "return attention { score_mod = function(s)\n  return where(gt(s, 1e30), 0.0, s) end }"
+SHORT = """return attention { inputs = { b = tensor("f32", "h", 64) },
+  score_mod = function(s, at, x) return s + x.b(at.h, at.q - at.kv) end, mask_mod = causal }"""
+
+
+@pytest.mark.parametrize(("text", "flag"), [(UNSEEN, "unseen"), (SHORT, "warned")])
+def test_check_has_the_words_of_the_tool(text, flag, tmp_path):
+    path = tmp_path / "spec.lua"
+    path.write_text(text)
+    report = lathe.load(path).check()
+    tool = subprocess.run([os.environ["LATHE_TOOL"], "check", path], capture_output=True, text=True, check=True)
+    for line, proof in zip(tool.stdout.splitlines(), report, strict=True):
+        words = re.sub(r" \(\S*spec\.lua:(\d+)\)$", r" (line \1)", line[17:])
+        assert str(lathe.Report([proof])) == words.rstrip()
+    assert report.passed and any(getattr(p, flag) for p in report)
+    assert ("not seen " if flag == "unseen" else " warn ") in str(report)
 
 
 def test_source_of_a_kernel():
