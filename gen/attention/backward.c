@@ -14,6 +14,7 @@
 #include "gen/base/diag.h"
 #include "gen/derive/algebra.h"
 #include "gen/derive/diff.h"
+#include "runtime/base/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static void fail(struct deriver *d, const char *fmt, ...)
         return;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(d->why, WHY_BYTES, fmt, args);
+    lathe__format(d->why, WHY_BYTES, fmt, args);
     va_end(args);
     d->failed = true;
 }

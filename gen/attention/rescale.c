@@ -26,6 +26,7 @@
 #include "gen/lower/laws.h"
 #include "gen/lower/terms.h"
 #include "gen/lower/ranges.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -56,7 +57,7 @@ static bool refuse(struct search *s, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(s->w->rescale.why, sizeof s->w->rescale.why, fmt, args);
+    lathe__format(s->w->rescale.why, sizeof s->w->rescale.why, fmt, args);
     va_end(args);
     return false;
 }
@@ -499,11 +500,11 @@ void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size)
         snprintf(out, size, "stateless: weights by element, without a maximum or a rescaling of o");
         break;
     case ROWS_BOUNDED:
-        snprintf(out, size,
-                 "bounded: scores lie in %.6g .. %.6g, so that a constant takes the place of the running "
-                 "maximum and o is "
-                 "never rescaled",
-                 p->low, p->high);
+        lathe__print(out, size,
+                     "bounded: scores lie in %.6g .. %.6g, so that a constant takes the place of the running "
+                     "maximum and o is "
+                     "never rescaled",
+                     p->low, p->high);
         break;
     case ROWS_LAZY:
         snprintf(out, size,

@@ -4,6 +4,7 @@
  * C code loses nothing. The same mistake at the same place is kept once.
  */
 #include "gen/base/diag.h"
+#include "runtime/base/base.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ void diag_add(struct diag *d, const char *file, int line, const char *fmt, ...)
             *c = '?'; /* one mistake is one line */
     va_list args;
     va_start(args, fmt);
-    vsnprintf(e.text, sizeof e.text, fmt, args);
+    lathe__format(e.text, sizeof e.text, fmt, args);
     va_end(args);
     if (is_known(d, &e))
         return;

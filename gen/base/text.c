@@ -5,6 +5,7 @@
  * see emit_float.
  */
 #include "gen/base/text.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -53,11 +54,11 @@ void text_add_list(struct text_buf *t, const char *fmt, va_list args)
 {
     va_list again;
     va_copy(again, args);
-    int size = vsnprintf(NULL, 0, fmt, args);
+    int size = lathe__format(NULL, 0, fmt, args);
     if (size < 0)
         t->failed = true;
     else if (reserve(t, (size_t)size)) {
-        vsnprintf(t->data + t->size, (size_t)size + 1, fmt, again);
+        lathe__format(t->data + t->size, (size_t)size + 1, fmt, again);
         t->size += (size_t)size;
     }
     va_end(again);

@@ -8,6 +8,7 @@
 #include "gen/ir/scalar.h"
 #include "gen/ir/spec.h"
 #include "gen/ir/tensor.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static bool fail(struct eval_env *env, int node, const char *fmt, ...)
     char text[384];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    lathe__format(text, sizeof text, fmt, args);
     va_end(args);
     env->error_node = node;
     const struct ir_node *n = node >= 0 ? &env->ir->node[node] : NULL;

@@ -62,6 +62,9 @@ static void print_number(struct text_buf *out, double v)
         snprintf(s, sizeof s, "%.*g", digits, v);
         if (strtod(s, NULL) != v && digits < 17)
             continue;
+        for (char *c = s; *c; c++)
+            if (!strchr("0123456789+-e", *c))
+                *c = '.'; /* whatever the locale's point is */
         text_add(out, "%s", s);
         return;
     }

@@ -4,6 +4,7 @@
  */
 #include "gen/lang/trace.h"
 #include "gen/base/diag.h"
+#include "runtime/base/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ void slot_mistake(struct tracer *t, const char *fmt, ...)
     char text[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    lathe__format(text, sizeof text, fmt, args);
     va_end(args);
     diag_add(t->diag, t->file[FILE_SPEC].name, t->constructor_line, "%s", text);
 }

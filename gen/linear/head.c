@@ -5,6 +5,7 @@
  */
 #include "gen/ir/tensor.h"
 #include "gen/linear/host.h"
+#include "runtime/base/base.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -207,9 +208,9 @@ static lathe_status refuse(const struct linear_head *head, int node, int64_t t, 
         return LATHE_SPEC;
     *err = (lathe_error){.status = LATHE_SPEC, .line = n->line};
     snprintf(err->file, sizeof err->file, "%s", ir->file[n->line ? n->file : 1]);
-    snprintf(err->text, sizeof err->text,
-             "%.200s:%d: %s: %s, given %g at token %" PRId64 " of head %" PRId64 " in batch %" PRId64,
-             err->file, n->line, what, rule, value, head->first + t, head->h, head->b);
+    lathe__print(err->text, sizeof err->text,
+                 "%.200s:%d: %s: %s, given %g at token %" PRId64 " of head %" PRId64 " in batch %" PRId64,
+                 err->file, n->line, what, rule, value, head->first + t, head->h, head->b);
     return LATHE_SPEC;
 }
 

@@ -13,6 +13,7 @@
 #include "gen/linear/host.h"
 #include "gen/prove/proof.h"
 #include "gen/prove/prove.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -462,7 +463,7 @@ static void run_rounds(struct prover *p, struct proof *out, bool packs, trial_fn
     if (b && b->growth > 2.001 && out->passed) {
         out->warned = true;
         out->line = state_line(p->ir);
-        snprintf(
+        lathe__print(
             out->note, sizeof out->note,
             "beta |k|^2 is up to %.3g: beyond 2 the state grows with every token; key_mod = unit keeps it",
             b->growth);

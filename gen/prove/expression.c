@@ -4,6 +4,7 @@
  */
 #include "gen/prove/index_ranges.h"
 #include "gen/ir/spec.h"
+#include "runtime/base/base.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void put_leaf(struct writer *w, const struct ir_node *n)
     const int size = n->index - AT_SIZE0;
     const int index = n->index - AT_INDEX0;
     if (n->op == OP_CONST)
-        snprintf(text, sizeof text, n->type == TYPE_I32 ? "%.0f" : "%.6g", n->value);
+        lathe__print(text, sizeof text, n->type == TYPE_I32 ? "%.0f" : "%.6g", n->value);
     else if (n->op == OP_PARAM)
         snprintf(text, sizeof text, "%s",
                  n->index < LEAF_TENSOR || n->index >= LEAF_V ? "a value" : "an operand");

@@ -8,6 +8,7 @@
 #include "gen/ir/tensor.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -104,7 +105,7 @@ static void say(struct prover *p, const char *fmt, ...)
     const size_t used = strlen(p->tried);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(p->tried + used, sizeof p->tried - used, fmt, args);
+    lathe__format(p->tried + used, sizeof p->tried - used, fmt, args);
     va_end(args);
 }
 

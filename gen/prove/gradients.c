@@ -10,6 +10,7 @@
 #include "gen/ir/tensor.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
+#include "runtime/base/base.h"
 
 #include <float.h>
 #include <math.h>
@@ -397,10 +398,11 @@ static void conclude(const struct bench *b)
                     "%d of %d differences are of numbers so large that they tell nothing", b->n_lost,
                     b->n_tried);
     else if (b->detached > 0)
-        snprintf(out->note, sizeof out->note,
-                 "detach() changes the gradient by %s: along a random direction it is %.4g, without detach() "
-                 "%.4g, %.2g of it apart",
-                 b->detached_by, b->with_detach, b->without, b->detached);
+        lathe__print(
+            out->note, sizeof out->note,
+            "detach() changes the gradient by %s: along a random direction it is %.4g, without detach() "
+            "%.4g, %.2g of it apart",
+            b->detached_by, b->with_detach, b->without, b->detached);
     else if (b->n_kinks > 0)
         snprintf(out->note, sizeof out->note,
                  "%d of %d differences left out: a corner of the function is near", b->n_kinks, b->n_tried);

@@ -4,6 +4,7 @@
  */
 #include "gen/prove/prove.h"
 #include "gen/prove/proof.h"
+#include "runtime/base/base.h"
 
 #include <float.h>
 #include <math.h>
@@ -81,7 +82,7 @@ void proof_blame(struct proof *out, int line, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(out->note, sizeof out->note, fmt, args);
+    lathe__format(out->note, sizeof out->note, fmt, args);
     va_end(args);
     if (out->trying)
         snprintf(out->tried, sizeof out->tried, "%s", out->trying);

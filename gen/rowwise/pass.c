@@ -10,6 +10,7 @@
 #include "gen/base/diag.h"
 #include "gen/derive/diff.h"
 #include "gen/lower/rewrite.h"
+#include "runtime/base/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static bool refuse(const struct maker *m, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(m->why, ROW_WHY_BYTES, fmt, args);
+    lathe__format(m->why, ROW_WHY_BYTES, fmt, args);
     va_end(args);
     return false;
 }

@@ -5,6 +5,7 @@
 #ifndef LATHE_RT_BASE_H
 #define LATHE_RT_BASE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,11 @@ struct phrase { /* part of a sentence; cut where it is full */
     char text[1024];
     size_t size;
 };
+/* vsnprintf whose numbers have a point: a program may have set a locale with a decimal comma, and JSON, texts
+   and what is typed back from a message know none. */
+int lathe__format(char *out, size_t size, const char *fmt, va_list list)
+    __attribute__((format(printf, 3, 0)));
+int lathe__print(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void lathe__say(struct phrase *s, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* appends */
 
 /* ---- nearest.c: "did you mean" ----------------------------------------------------------------- */

@@ -3,11 +3,33 @@
  * context's log callback. Nothing is allocated and nothing is kept. Names of statuses and dtypes come
  * from the X-macros of lathe.h, so a new row needs no edit here.
  */
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/base.h"
+
+int lathe__format(char *out, size_t size, const char *fmt, va_list list)
+{
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const locale_t before = plain ? uselocale(plain) : (locale_t)0;
+    const int n = vsnprintf(out, size, fmt, list);
+    if (plain) {
+        uselocale(before);
+        freelocale(plain);
+    }
+    return n;
+}
+
+int lathe__print(char *out, size_t size, const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    const int n = lathe__format(out, size, fmt, list);
+    va_end(list);
+    return n;
+}
 
 static void fill(lathe_error *err, lathe_status status, const char *file, int line, const char *fmt,
                  va_list list) __attribute__((format(printf, 5, 0)));
@@ -18,7 +40,7 @@ static void fill(lathe_error *err, lathe_status status, const char *file, int li
     err->status = status;
     err->line = line;
     snprintf(err->file, sizeof err->file, "%s", file);
-    vsnprintf(err->text, sizeof err->text, fmt, list);
+    lathe__format(err->text, sizeof err->text, fmt, list);
 }
 
 lathe_status lathe__fail(lathe_error *err, lathe_status status, const char *fmt, ...)
@@ -53,7 +75,7 @@ void lathe__say(struct phrase *s, const char *fmt, ...)
 {
     va_list list;
     va_start(list, fmt);
-    const int n = vsnprintf(s->text + s->size, sizeof s->text - s->size, fmt, list);
+    const int n = lathe__format(s->text + s->size, sizeof s->text - s->size, fmt, list);
     va_end(list);
     if (n > 0)
         s->size += (size_t)n;
@@ -78,7 +100,7 @@ void lathe__report(const struct reporter *r, int level, const char *fmt, ...)
     if (!r->log)
         return;
     va_start(list, fmt);
-    vsnprintf(text, sizeof text, fmt, list);
+    lathe__format(text, sizeof text, fmt, list);
     va_end(list);
     r->log(r->user, level, text);
 }

@@ -1,6 +1,9 @@
 /*
  * inspect.c: lathe_inspect.h: the arguments of a spec as data, the text of its kernels, its proofs.
  */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
@@ -232,4 +235,66 @@ TEST(proofs_of_a_wrong_spec)
     CHECK(v.failed > 0);
     CHECK_EQ(lathe_prove(spec, 1, NULL, NULL, &err), LATHE_ARG);
     lathe_spec_destroy(spec);
+}
+
+/* ---- locales ------------------------------------------------------------------------------------- */
+
+/* A locale with a decimal comma, made by localedef where the system has none. */
+static bool set_comma_locale(void)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "ru_RU.UTF-8"};
+    char command[1000];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (setlocale(LC_ALL, names[i]))
+            return true;
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' >/dev/null 2>&1",
+             check_temp_dir());
+    if (system(command) != 0)
+        return false;
+    setenv("LOCPATH", check_temp_dir(), 1);
+    return setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+}
+
+static char *told(const char *text, int what)
+{
+    char *out = NULL;
+    lathe_error err = {0};
+    lathe_arg arg[8];
+    lathe_spec *spec = parse(text);
+    const int n = call_of(arg, LATHE_BF16);
+    const lathe_status status = what == 2
+                                    ? lathe_source(&out, spec, LATHE_FORWARD, "sm_80", arg, n, &err)
+                                    : lathe_explain(&out, spec, LATHE_FORWARD, "sm_80", arg, n, what, &err);
+    if (status != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    lathe_spec_destroy(spec);
+    return out;
+}
+
+TEST(numbers_have_a_point_where_the_program_has_a_decimal_comma)
+{
+    static const char good[] = "local CAP = param('CAP', 2.5)\n"
+                               "return attention { mask_mod = causal,\n"
+                               "  score_mod = function(s) return CAP * tanh(s / CAP) + 0.0625 end }\n";
+    static const char bad[] = "local CAP = param('CAP', 2.5, 0.25)\nreturn attention { score_mod = 0.75 }\n";
+    char *plain[3];
+    lathe_spec *spec;
+    lathe_error expected = {0};
+    lathe_error given = {0};
+    for (int what = 0; what < 3; what++)
+        plain[what] = told(good, what);
+    CHECK(strstr(plain[1], "\"CAP\": 2.5"));
+    CHECK(lathe_spec_parse(&spec, "own.lua", bad, strlen(bad), &expected) != LATHE_OK);
+    if (!set_comma_locale())
+        SKIP("no locale with a decimal comma");
+    CHECK_STR(localeconv()->decimal_point, ",");
+    for (int what = 0; what < 3; what++) {
+        char *text = told(good, what);
+        CHECK_STR(text, plain[what]);
+        lathe_text_free(text);
+        lathe_text_free(plain[what]);
+    }
+    CHECK(lathe_spec_parse(&spec, "own.lua", bad, strlen(bad), &given) != LATHE_OK);
+    CHECK_STR(given.text, expected.text);
+    CHECK_STR(localeconv()->decimal_point, ","); /* the program's own locale is as it was */
 }
