@@ -73,7 +73,7 @@ for file in "$here"/include/*.h; do
 done
 
 for file in share/man/man1/lathe.1 share/bash-completion/completions/lathe share/lathe/specs/causal.lua share/lathe/specs/reference/attention.md \
-    share/doc/lathe/LICENSE; do
+    share/doc/lathe/LICENSE share/doc/lathe/THIRD_PARTY; do
     ok "installed $file" test -s "$first/$file"
 done
 

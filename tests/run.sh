@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 build=${LATHE_BUILD:-build}
 setup_tools || exit 1
-setup_build "$build" || exit 1
+setup_build "$build" -DLATHE_WERROR=ON || exit 1
 
 say "running the tests"
 log=$build/ctest.txt

@@ -49,7 +49,7 @@ static double draw(const struct value_range *r, bool is_scalar, double (*unit)(v
     const double least = fmax((double)r->low, 0);
     if (r->high <= r->low)
         return (double)r->low;
-    if (r->low < 0 && (r->high <= 0 || unit(state) * NONE_IN < 1))
+    if (r->low < 0 && (r->high <= 0 || unit(state) * (double)NONE_IN < 1))
         return between((double)r->low, fmin((double)r->high, 0), unit(state));
     if (is_scalar && (double)r->high - least > FEW)
         return between(least, least + exp(unit(state) * log((double)r->high - least)), 0.999);

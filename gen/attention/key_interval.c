@@ -73,7 +73,7 @@ static bool is_small(const struct ir *w, int i, int depth)
     if (n->op == OP_AT)
         return true;
     if (n->op == OP_CONST)
-        return fabs(n->value) <= SMALL;
+        return fabs(n->value) <= (double)SMALL;
     if ((n->op != OP_ADD && n->op != OP_SUB && n->op != OP_NEG) || depth == 0)
         return false;
     return is_small(w, n->arg[0], depth - 1) && (n->op == OP_NEG || is_small(w, n->arg[1], depth - 1));

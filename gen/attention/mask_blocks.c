@@ -35,7 +35,7 @@ static int common(int a, int b)
 static int steps(int a, double b)
 {
     const double product = a * b;
-    return product < MOST_POSITION ? (int)product : MOST_POSITION;
+    return product < (double)MOST_POSITION ? (int)product : MOST_POSITION;
 }
 
 /* What a // or >> divides by; 0: something else. */

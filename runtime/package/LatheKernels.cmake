@@ -12,7 +12,8 @@
 # TARGET is then a static library to link with: libNAME.a, the folder of NAME.h, and Lathe::rt (liblathe_rt), which
 # neither Lua nor NVRTC is part of. It is made by `lathe aot` while building, which needs NVRTC but no GPU, and made
 # again when a spec or the tool has changed; only the kernels that the change reaches are compiled then. Files:
-# ${TARGET}.lathe in the binary folder. The tool is Lathe::tool; LATHE_TOOL_PROGRAM overrides it (cross builds).
+# ${TARGET}.lathe in the binary folder. The tool is Lathe::tool; LATHE_TOOL_PROGRAM overrides it: a cross build has to name
+# one that runs on the machine which builds.
 include_guard(GLOBAL)
 
 function(lathe_kernels_check target)
@@ -27,6 +28,28 @@ function(lathe_kernels_check target)
     if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
         message(FATAL_ERROR "lathe_add_kernels(${target}): expected NAME to be a C identifier, given '${name}'")
     endif()
+endfunction()
+
+# --cc and the project's own compiler. One that needs a word to compile for the target, as clang does, gets it by a script.
+function(lathe_kernels_compiler out script)
+    set(${out} PARENT_SCOPE)
+    if(NOT CMAKE_C_COMPILER)
+        return()
+    endif()
+    set(words)
+    if(CMAKE_C_COMPILER_TARGET)
+        string(APPEND words " '${CMAKE_C_COMPILE_OPTIONS_TARGET}${CMAKE_C_COMPILER_TARGET}'")
+    endif()
+    if(CMAKE_SYSROOT)
+        string(APPEND words " '--sysroot=${CMAKE_SYSROOT}'")
+    endif()
+    set(program ${CMAKE_C_COMPILER})
+    if(words)
+        set(program ${script})
+        file(WRITE ${script} "#!/bin/sh\nexec '${CMAKE_C_COMPILER}'${words} \"$@\"\n")
+        file(CHMOD ${script} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+    endif()
+    set(${out} --cc ${program} PARENT_SCOPE)
 endfunction()
 
 function(lathe_add_kernels target)
@@ -55,6 +78,8 @@ function(lathe_add_kernels target)
 
     if(LATHE_TOOL_PROGRAM)
         set(tool ${LATHE_TOOL_PROGRAM})
+    elseif(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+        message(FATAL_ERROR "lathe_add_kernels(${target}): a cross build needs the program lathe of the machine that builds, of the same version: set LATHE_TOOL_PROGRAM to it")
     elseif(TARGET Lathe::tool)
         set(tool $<TARGET_FILE:Lathe::tool>)
     else()
@@ -74,9 +99,7 @@ function(lathe_add_kernels target)
     # The project's own compiler and archiver, where it has them.
     set(compiler)
     set(environment)
-    if(CMAKE_C_COMPILER)
-        set(compiler --cc ${CMAKE_C_COMPILER})
-    endif()
+    lathe_kernels_compiler(compiler ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/lathe-cc)
     if(CMAKE_AR)
         set(environment ${CMAKE_COMMAND} -E env AR=${CMAKE_AR})
     endif()

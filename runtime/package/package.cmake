@@ -25,15 +25,16 @@ if(LATHE_TOOL AND NOT CMAKE_CROSSCOMPILING AND NOT LATHE_SANITIZE)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lathe)
 endif()
-# What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the licence.
+# What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the licence, and those
+# of what is linked statically.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/examples)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${package_dir}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
 install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
 
 # Lua's static library by its name alone: where it is, is found out where it is used.
-get_filename_component(LATHE_LUA_NAMES ${LUA_STATIC_LIBRARY} NAME)
+get_filename_component(LATHE_LUA_NAMES ${LATHE_LUA_LIBRARY} NAME)
 configure_package_config_file(${package_dir}/LatheConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake
     INSTALL_DESTINATION ${cmake_folder})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
