@@ -2,7 +2,7 @@
 # quickstart.sh: from nothing to a running kernel: installs what is missing, builds, then checks, generates, compiles
 # and runs specs/causal.lua, on the GPU or, where there is none, on the host device.
 #     sh examples/quickstart.sh [SPEC]        a file, relative to the folder of the call
-# Prints what each stage did and how long it took; the last stage prints the error against the evaluator.
+# Prints what each stage did and how long it took; the last stage prints the error against the host device.
 set -u
 spec=${1:-specs/causal.lua}
 [ ! -f "$PWD/$spec" ] || spec=$PWD/$spec
@@ -65,5 +65,5 @@ case $? in
 3) say "compiling needs NVRTC from the CUDA toolkit; the host device does not" ;;
 *) exit 1 ;;
 esac
-stage "run: and compare with the double-precision evaluator" \
+stage "run: and compare with the host device, in double precision" \
     show "$lathe" run "$spec" --problem "$problem" --device auto --verify || exit 1

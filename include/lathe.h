@@ -16,9 +16,12 @@
  * dtypes, head dims (rowwise: the length of a row), which optional inputs there are, and whether the rows
  * of q, k, v and o start at multiples of 16 bytes. Lengths, batch, strides and scalars are not. A kernel
  * serves all lengths, whichever it was asked for with, and a new length compiles another kernel only where
- * one is faster there: for few queries against many keys (up to 64 rows of a key head, against 512 keys and
- * more), for 8192 keys and more, and on Hopper for pages of a size that TMA does not read and for the delta
- * rule of linear attention with many heads of sequences.
+ * one is faster there:
+ *
+ *     few queries, many keys    q * h / h_kv <= 64, and kv at least 512 and 16 q
+ *     many keys                 kv at least 8192
+ *     Hopper                    pages of a size that TMA does not read; the delta rule of linear attention
+ *                               with many heads of sequences
  *
  * Rules that hold for every function:
  *  - The caller owns tensors, workspace, stream and error record. The library owns what it returned
@@ -72,7 +75,8 @@ typedef struct lathe_options {
     void *log_user;
     int offline;                  /* 1: never compile; 0: as LATHE_OFFLINE says */
     const char *system_cache_dir; /* NULL: $LATHE_SYSTEM_CACHE_DIR, /usr/share/lathe/cache; "": none */
-    int deterministic;            /* 1: backward kernels give the same bits from run to run */
+    int deterministic;            /* 1: backward kernels give the same bits from run to run; on a GPU not of
+                                     packed sequences (cu_q, used_kv), which are then refused */
 } lathe_options;
 #define LATHE_OPTIONS_INIT                                                                                   \
     {                                                                                                        \
@@ -84,12 +88,10 @@ typedef struct lathe_options {
    works), MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options,
                                                     lathe_error *err);
-/* The same for a record of `size` bytes, sizeof(lathe_options) where the caller was compiled: a program goes
-   on working with a library whose record has grown behind its end, where fields that it does not know are 0;
-   of a record that is longer than this library's, what is behind must be 0. lathe_ctx_create reads the fields
-   that are there today and no later one, for its callers cannot say what they have: lathe_options has no room
-   ahead of them that old callers would have set. Errors: also ARG (a size that holds no device, a field of a
-   later library that is set). */
+/* The same for programs that may meet a later library: pass sizeof(lathe_options) as `size`. A shorter record
+   than the library's: missing fields are 0. A longer one: the extra bytes must be 0. lathe_ctx_create reads
+   the fields of version 0.1 alone. Errors: also ARG (a size that holds no device, extra bytes that are set).
+ */
 LATHE_API LATHE_CHECK lathe_status lathe_ctx_open(lathe_ctx **out, const lathe_options *options, size_t size,
                                                   lathe_error *err);
 LATHE_API void lathe_ctx_destroy(lathe_ctx *ctx);
@@ -151,11 +153,12 @@ LATHE_API LATHE_CHECK lathe_status lathe_workspace_size(size_t *out, const lathe
 /* Enqueue the kernel. Returns before the work is done (the host device works at once). Allocates
    nothing, synchronises nothing, compiles nothing: safe in CUDA-graph capture. `workspace` has at
    least lathe_workspace_size bytes, 256-byte aligned, and is not shared by launches that overlap.
-   Where the tiles of a mask are judged once a launch, by a kernel of their own (`lathe explain` says so), the
-   spec takes an optional i32 argument "mask_kept". 1 says that the workspace is as an earlier launch of this
-   kernel left it, with the same sizes and q_start, and that whatever the mask reads has the same values: its
-   map serves again. Nothing checks that; where it is not so, results are wrong, or memory is read that is not
-   the caller's. Errors: ARG (names the argument, expected and given), CUDA. */
+   Where the tiles of a mask are decided once a launch, by a kernel of their own (`lathe explain` says so),
+   the spec takes an optional i32 argument "mask_kept". mask_kept = 1 reuses the tile map that an earlier
+   launch of this kernel left in the workspace. Valid only if sizes, q_start and all that the mask reads are
+   unchanged; nothing checks that, and a stale map gives wrong results or reads out of bounds. The host device
+   takes the argument and has no map.
+   Results are overwritten, never added to. Errors: ARG (names the argument, expected and given), CUDA. */
 LATHE_API LATHE_CHECK lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int n,
                                                 void *workspace, lathe_stream stream, lathe_error *err);
 

@@ -93,16 +93,17 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page
  *     (specs/reference/sequences.md).
  *
- *     Forward, of an online function with a combine: in the place of o and the finals part_o [b,h,q,d_v] and
- *     part_rows [b,h,q,states+1], f32: what these keys are to the rows, ahead of online_fwd_epilogue and
- *     output_mod. part_o is o without its factor; part_rows has the row states of online_rowscales, by their
- *     names in alphabetical order, and 1, or 0 for a row without a live pair: the rest of it says nothing.
+ *     Forward, of an online function with a combine, a part of each row (some of its keys): in the place of o
+ *     and the finals part_o [b,h,q,d_v] and part_rows [b,h,q,states+1], f32 (f64 beside f64), as they are
+ *     ahead of online_fwd_epilogue and output_mod. part_o is o without its factor; part_rows has the row
+ *     states of online_rowscales, by their names in alphabetical order, and 1, or 0 for a row without a live
+ *     pair: the rest of it says nothing. Within a part at.kv starts at 0: shift q_start to match.
  *
- * Arguments of LATHE_COMBINE (attention): part_o [parts,b,h,q,d_v] and part_rows [parts,b,h,q,states+1] of
- *     keys apart, in any number and order, those inputs of the spec that combine, online_fwd_epilogue or
- *     output_mod reads, and, where one of these reads at.q or at.pos, q_start  ->  o and optional finals, as
- *     of one forward pass over all keys. What follows a row, as a sink, counts once. Keys count from 0 in
- *     each part: a part's own q_start says how far its queries are from them.
+ * Arguments of LATHE_COMBINE (attention), which merges parts in any number and order:
+ *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward
+ *     pass over all keys; o is f32 (f64 beside f64) or of 16 bits. Beside them those inputs of the spec that
+ *     combine, online_fwd_epilogue or output_mod reads, and q_start where one of these reads at.q or at.pos.
+ *     Terms of the epilogue, such as a sink, are applied here, once.
  *
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
@@ -119,21 +120,24 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  * Arguments of linear_attention (h_k heads of q and k, h % h_k == 0; t tokens; seqs sequences, as many as b
  *     unless cu is given):
  *     q, k [b,h_k,t,d]  v [b,h,t,d_v]  ->  o [b,h,t,d_v], the spec's inputs by their names, and optionally
- *     state, state_out [seqs,h,d,d_v] f32: what is known in front of the first token, and behind the last;
+ *     state, state_out [seqs,h,d,d_v] f32: before the first token that is read, and after the last (with
+ *     reverse = true the last token of a sequence is read first);
  *     norm, norm_out [seqs,h,d] f32 beside them where the spec has normalise = true; cu i32 [seqs+1]: packed
  *     sequences, b = 1; state_index i32 [seqs]: states are a pool, -1 skips a sequence. state_out alone may
  *     lie where state does.
  *
- * Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or the
- *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
- *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
- *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
- *     Attention: beside a given o, a lse that is given stands as it is, of more keys than these too, but where
- *     it is above 4096 in size and within a part of 2^-20 of these keys' own: what f32 has lost of it there is
- *     found again. Without o, or with an output_mod, both are made anew.
- *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
- *     every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where
- *     it is a sum.
+ * Arguments of LATHE_BACKWARD. Gradients of results are called seeds. "f32" is f64 beside f64 tensors.
+ *     required    what the forward pass reads; the seed of its first result: do, dy
+ *     optional    results that the forward pass kept: o and finals (attention), statistics (rowwise). What
+ *                 is left out is recomputed. Seeds of other results, f32: dlse, d<name>; absent: 0
+ *     results     each of them optional: dq, dk, dv, dx as their tensors; d<input> f32 for every input
+ *                 declared with grad = true
+ *     Attention: o and lse that are given are used as they are, also where they are of more keys than these.
+ *     But where lse is above 4096 in size and agrees with these keys' own to 2^-20, relative, the digits that
+ *     f32 has lost are recomputed. Without o, or with an output_mod, both are made anew.
+ *     Elementwise: operands (those that no gradient reads may be left out), no results; d<result> for every
+ *     result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it is
+ *     a sum.
  *     Linear attention: do, optionally dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither
  *     a pool of states nor results of the forward pass, but o where the spec gains by it.
  */

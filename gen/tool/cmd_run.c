@@ -1,5 +1,5 @@
 /*
- * cmd_run.c: `lathe run`: one kernel on random or given data, timed, and compared with the evaluator.
+ * cmd_run.c: `lathe run`: one kernel on random or given data, timed, and compared with the host device.
  * In: parsed options. Out: lines on standard output and the .npy files asked for. Launches go through the
  * public API; only device memory and events come from the runtime. Everything is freed before it returns.
  */

@@ -40,7 +40,7 @@ static const struct command COMMANDS[] = {
      "are "
      "its\nown choice, inputs of integers within their declared range, unless --problem, --input and --set "
      "say "
-     "otherwise;\ndtypes of the problem are those in which --input is read.\n",
+     "otherwise;\n--input files are converted to the problem's dtype.\n",
      cmd_check},
     {"gen", IN_GEN, 1, 1, "SPEC -o FILE.cu", "write one self-contained CUDA file",
      "The file compiles with `nvcc -cubin -std=c++20 -arch=ARCH`; its opening comment says how to launch "
@@ -76,16 +76,15 @@ static const struct command COMMANDS[] = {
      "0 and 1\n"
      "for u8. Optional tensors are left out unless --input NAME=random or a file gives them. Scalars come "
      "from\n"
-     "--set, their default, or are random. --verify compares with the evaluator in double precision, on all "
+     "--set, their default, or are random. --verify compares with the host device, double precision, on all "
      "rows\n"
      "or on a sample of at most 2048. --pass backward runs the forward pass first, for o and the finals, and "
      "times the\n"
      "gradients alone: of every float tensor and of inputs declared grad = true; NAME=none in the problem "
      "leaves one out.\n"
-     "They sum over all rows; where those are too many for the evaluator, --verify launches once more with "
-     "the "
-     "seeds of a\n"
-     "sample of rows, those of the others zero, and compares all of the gradients that come out.\n"
+     "For large problems --verify runs the backward pass again with do zeroed outside a sample of rows, so "
+     "that the\n"
+     "host device needs those rows alone, and compares all of the gradients that come out.\n"
      "--pass combine puts parts of rows together, which a forward pass gives whose problem says "
      "part_o=f32,part_rows=f32.\n"
      "`lathe run nsa` runs no spec but several in order, native sparse attention (lathe_nsa.h): its problem "
@@ -184,7 +183,7 @@ static const struct option_row OPTIONS[] = {
      "                        out, INPUT=f16 is the dtype of one declared \"float\", unaligned=q+k\n"
      "                        names tensors whose rows are not 16-byte aligned or have no last stride\n"
      "                        of 1, folded=k+v those with strides of 0; deterministic=1: a backward\n"
-     "                        pass that gives the same bits from run to run",
+     "                        pass that gives the same bits from run to run (a forward pass ignores it)",
      .take = option_text, .member = MEMBER(problem)},
     {"--param", IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT | IN_DRAW | IN_BENCH,
      "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed",
@@ -204,9 +203,10 @@ static const struct option_row OPTIONS[] = {
      .take = option_seed},
     {"--strict", IN_CHECK, NULL, "fail, too, where a side of a comparison was never taken or time ran out",
      .take = option_flag, .member = MEMBER(strict)},
-    {"--seconds", IN_CHECK, "N", "processor time for the proofs of each spec (default: 6; with --strict 60)",
+    {"--seconds", IN_CHECK, "N",
+     "processor time for the proofs of each spec, whole seconds (default: 6; with --strict 60)",
      .take = option_count, .member = MEMBER(seconds)},
-    {"--verify", IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound",
+    {"--verify", IN_RUN, NULL, "compare with the host device; exit code 1 beyond the bound",
      .take = option_flag, .member = MEMBER(verify), .repeats = true},
     {"--repeat", IN_RUN | IN_TUNE | IN_BENCH, "N",
      "time N launches and report the median (default: 1; tune, bench: 7)", .take = option_count,

@@ -1,6 +1,6 @@
 /*
  * draw_pairs.c: what a mask and a score_mod do to pairs, by the formulas of the spec in double precision. In:
- * a drawing with its inputs. Out: numbers by cell. Bounds of the mask decide most cells, the evaluator the
+ * a drawing with its inputs. Out: numbers by cell. Bounds of the mask decide most cells, the host device the
  * rest.
  */
 #include "gen/host/host.h"

@@ -70,11 +70,12 @@ lathe_status run_measure(struct run *run, const struct plan *plan, double *secon
 
 /* Relative L2 error that rounding and reordering may cause, by the dtype of the problem. */
 double run_bound(lathe_dtype dtype);
-/* Compare the outputs on the host with the evaluator; a line each on standard output. Exit code. */
+/* Compare the outputs on the host with the host device; a line each on standard output. Exit code. */
 int run_verify(const struct run *run);
-/* Gradients sum over more rows than the evaluator can look at: true. Then run_verify_sample leaves the seeds
-   of some rows and makes all others zero, and gradients of that are what run_verify compares: they are linear
-   in the seeds. The results of the run itself are searched for NaN before. Exit code, having complained. */
+/* Gradients sum over more rows than the host device can look at: true. Then run_verify_sample leaves the
+   seeds of some rows and makes all others zero, and gradients of that are what run_verify compares: they are
+   linear in the seeds. The results of the run itself are searched for NaN before. Exit code, having
+   complained. */
 bool run_verify_samples(const struct run *run);
 int run_verify_sample(struct run *run);
 /* Before the run: can it be verified within some seconds? Exit code, having complained. */

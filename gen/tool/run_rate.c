@@ -2,7 +2,7 @@
  * run_rate.c: what a launch achieved: TFLOP/s of attention over the pairs that the mask leaves, TB/s of
  * rowwise over the bytes in and out; and what times are written like. In: a prepared run and seconds. Out:
  * lines of the report.
- * Live pairs are counted tile by tile: the bounds of the mask decide most tiles, the evaluator the rest.
+ * Live pairs are counted tile by tile: the bounds of the mask decide most tiles, the host device the rest.
  */
 #include "gen/ir/kind.h"
 #include "gen/tool/run.h"

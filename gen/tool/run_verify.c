@@ -1,11 +1,11 @@
 /*
- * run_verify.c: outputs of a run against the evaluator. In: a run whose outputs are on the host. Out: a line
- * of the report for each output with its largest absolute and its relative L2 error, exit code 1 beyond the
- * bound. The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so that
- * only the run's own rounding counts; on all rows, or on a random ascending sample. Gradients sum over rows,
- * so all rows are looked at, with o and the finals computed anew; where that takes too long, the pass runs
- * once more with the seeds of a sample of rows alone, and all elements of its gradients are compared. Copies
- * are freed here.
+ * run_verify.c: outputs of a run against the host device. In: a run whose outputs are on the host. Out: a
+ * line of the report for each output with its largest absolute and its relative L2 error, exit code 1 beyond
+ * the bound. The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so
+ * that only the run's own rounding counts; on all rows, or on a random ascending sample. Gradients sum over
+ * rows, so all rows are looked at, with o and the finals computed anew; where that takes too long, the pass
+ * runs once more with the seeds of a sample of rows alone, and all elements of its gradients are compared.
+ * Copies are freed here.
  */
 #include "gen/ir/kind.h"
 #include "gen/tool/run.h"
@@ -324,7 +324,7 @@ int run_verify_fits(const struct run *run)
     if (!run->o->verify || !is_one(run) || run_verify_samples(run) || work_of_all(run) <= MOST_WHOLE_WORK)
         return CODE_OK;
     tool_complain(
-        "--verify: the results of this problem depend on all of its rows, which takes the evaluator %.2g "
+        "--verify: the results of this problem depend on all of its rows, which takes the host device %.2g "
         "multiplications; it does at most %.2g: choose sizes whose product is %.0f times smaller",
         work_of_all(run), MOST_WHOLE_WORK, ceil(work_of_all(run) / MOST_WHOLE_WORK));
     return CODE_USAGE;
@@ -402,7 +402,7 @@ int run_verify_sample(struct run *run)
     facts_line(
         run->facts,
         "verify     of a launch with the seeds of %" PRId64 " of %" PRId64
-        " rows, those of the others zero: all rows take the evaluator %.2g multiplications, above %.2g\n",
+        " rows, those of the others zero: all rows take the host device %.2g multiplications, above %.2g\n",
         run->n_seed_rows, rows, work_of_all(run), MOST_WHOLE_WORK);
     return search_results(run) ? CODE_OK : CODE_FAILED;
 }

@@ -209,7 +209,7 @@ expect 1 '' '' sh -c 'ls | grep partial'
 expect 0 '*' '' run softmax --problem dtype=f32,rows=2,n=4 --output y=y.npy
 expect 0 '' '' cmp -n 6 y.npy "$(printf '\223NUMPY' >mark && echo mark)"
 
-# gradients of more than the evaluator can look at: of a launch with the seeds of some rows, in full
+# gradients of more than the host device can look at: of a launch with the seeds of some rows, in full
 printf 'return attention { mask_mod = function(at) return eq(at.q // 8, at.kv // 8) end }\n' >near.lua
 expect 0 'verify     of a launch with the seeds of 765 of 3400 rows, those of the others zero' '' run near.lua --pass backward \
     --problem dtype=f32,h=1,q=3400,d=128 --verify --output dv=dv.npy
