@@ -101,13 +101,13 @@ static void naive(struct fixture *f, enum form form, double value, bool round)
 
 /* ---- the host device ------------------------------------------------------------------------------- */
 
-static void convert(lathe_dtype dtype, uint16_t *to, const double *from, int n)
+static void convert(lathe_dtype dtype, void *to, const double *from, int n)
 {
     for (int i = 0; i < n; i++)
         dtype_store(dtype, to, i, from[i]);
 }
 
-/* Inputs and do in 16 bits or doubles; results in doubles, or read back of 16 bits: `tol` is for that. */
+/* Inputs and do in 16 bits, f32 or doubles; results in doubles, or read back: `tol` is for that. */
 static void run(struct fixture *f, const char *text, lathe_dtype dtype)
 {
     static const int64_t q_shape[4] = {1, 1, Q, D};
@@ -115,7 +115,7 @@ static void run(struct fixture *f, const char *text, lathe_dtype dtype)
     static const int64_t lse_shape[3] = {1, 1, Q};
     const bool wide = dtype == LATHE_F64;
     struct ir *ir = load_spec(text);
-    uint16_t half[8][Q * D];
+    float other[8][Q * D]; /* of f16, too */
     float lse[Q];
     double *const whole[] = {f->q, f->k, f->v, f->dout, f->o, f->dq, f->dk, f->dv};
     static const char *const name[] = {"q", "k", "v", "do", "o", "dq", "dk", "dv"};
@@ -125,9 +125,9 @@ static void run(struct fixture *f, const char *text, lathe_dtype dtype)
     lathe_error err = {0};
     for (int i = 0; i < 8; i++) {
         if (!wide && i < 4)
-            convert(dtype, half[i], whole[i], keys[i] ? KV * D : Q * D);
+            convert(dtype, other[i], whole[i], keys[i] ? KV * D : Q * D);
         arg[i] = (lathe_arg){
-            name[i], wide ? (void *)whole[i] : (void *)half[i], dtype, 4, keys[i] ? k_shape : q_shape, NULL};
+            name[i], wide ? (void *)whole[i] : (void *)other[i], dtype, 4, keys[i] ? k_shape : q_shape, NULL};
     }
     arg[8] = (lathe_arg){
         "lse", wide ? (void *)f->lse : (void *)lse, wide ? LATHE_F64 : LATHE_F32, 3, lse_shape, NULL};
@@ -140,7 +140,7 @@ static void run(struct fixture *f, const char *text, lathe_dtype dtype)
     CHECK_STR(err.text, "");
     for (int i = 4; i < 8 && !wide; i++)
         for (int e = 0; e < (keys[i] ? KV * D : Q * D); e++)
-            whole[i][e] = dtype_load(dtype, half[i], e);
+            whole[i][e] = dtype_load(dtype, other[i], e);
     for (int i = 0; i < Q && !wide; i++)
         f->lse[i] = (double)lse[i];
     ir_free(ir);
@@ -155,7 +155,7 @@ static void compare(const double *got, const double *want, int n, double tol)
 static void hold(const char *text, enum form form, double value, lathe_dtype dtype)
 {
     struct fixture f;
-    const double tol = dtype == LATHE_F64 ? 1e-12 : 2e-3; /* what f16 rounds */
+    const double tol = dtype == LATHE_F64 ? 1e-12 : dtype == LATHE_F32 ? 1e-6 : 2e-3; /* what f16 rounds */
     setup(&f);
     naive(&f, form, value, dtype != LATHE_F64);
     run(&f, text, dtype);
@@ -178,11 +178,12 @@ TEST(rows_that_a_mask_value_covers_whole)
             "return attention { score_mod = function(s, at) return where(ge(at.q, at.kv), s, %.17e) end }",
             VALUES[i]);
         hold(text, CHOSEN, VALUES[i], LATHE_F64);
+        hold(text, CHOSEN, VALUES[i], LATHE_F32);
         hold(text, CHOSEN, VALUES[i], LATHE_F16);
     }
 }
 
-/* What f32 leaves of the scores beside it is what counts in 16 bits: of -1e9 on, nothing. */
+/* What f32 leaves of the scores beside it is what counts, but for f64: of -1e9 on, nothing. */
 TEST(mask_values_that_are_added)
 {
     for (int i = 0; i < N_VALUES; i++) {
@@ -192,6 +193,7 @@ TEST(mask_values_that_are_added)
                  "%.17e) end }",
                  VALUES[i]);
         hold(text, ADDED, VALUES[i], LATHE_F64);
+        hold(text, ADDED, VALUES[i], LATHE_F32);
         hold(text, ADDED, VALUES[i], LATHE_F16);
     }
 }

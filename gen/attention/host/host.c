@@ -223,11 +223,10 @@ static double dot(const double *a, const double *b, int n)
 }
 
 /* Kernels have scores in f32, whatever score_mod makes of them: a score beside a mask value of -1e9 has lost
-   its digits, and a row that such values cover whole has equal weights. Rows of f32 and f64 keep them all. */
+   its digits, and a row that such values cover whole has equal weights. f64, which no kernel has, keeps them. */
 static void round_scores(struct host_head *head)
 {
-    const lathe_dtype dtype = head->call->problem.dtype;
-    if (dtype != LATHE_F16 && dtype != LATHE_BF16)
+    if (head->call->problem.dtype == LATHE_F64)
         return;
     for (int64_t j = 0; j < head->n_live; j++)
         head->s[j] = (double)(float)head->s[j];
