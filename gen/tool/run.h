@@ -70,6 +70,8 @@ lathe_status run_measure(struct run *run, const struct plan *plan, double *secon
 
 /* Relative L2 error that rounding and reordering may cause, by the dtype of the problem. */
 double run_bound(lathe_dtype dtype);
+/* Is a gradient of that squared size 0 but for rounding, where the largest of its pass has the other? */
+bool run_cancels(double size, double largest);
 /* Compare the outputs on the host with the host device; a line each on standard output. Exit code. */
 int run_verify(const struct run *run);
 /* Gradients sum over more rows than the host device can look at: true. Then run_verify_sample leaves the

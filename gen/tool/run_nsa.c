@@ -382,18 +382,25 @@ static lathe_status run_host(const struct nsa_run *r, const struct run_tensor *w
     return status;
 }
 
-static bool report_tensor(struct nsa_run *r, const struct run_tensor *wide, int tensor)
+/* Squared, of what is expected. */
+static double size_of(const struct run_tensor *wide)
+{
+    double size = 0;
+    for (int64_t k = 0; k < wide->count; k++)
+        size += pow(((const double *)wide->host)[k], 2);
+    return size;
+}
+
+/* largest: the squared size of the largest gradient; 0: of a forward pass. */
+static bool report_tensor(struct nsa_run *r, const struct run_tensor *wide, int tensor, double largest)
 {
     const struct run_tensor *t = &r->tensor[tensor];
     const double bound = 2 * run_bound(r->dtype); /* of several steps */
+    const double size = size_of(&wide[tensor]);
     double error = 0;
-    double norm = 0;
-    for (int64_t k = 0; k < t->count; k++) {
-        const double expected = ((const double *)wide[tensor].host)[k];
-        error += pow(dtype_load(t->arg.dtype, t->host, k) - expected, 2);
-        norm += pow(expected, 2);
-    }
-    const double relative = error == 0 ? 0 : sqrt(error / norm);
+    for (int64_t k = 0; k < t->count; k++)
+        error += pow(dtype_load(t->arg.dtype, t->host, k) - ((const double *)wide[tensor].host)[k], 2);
+    const double relative = error == 0 ? 0 : sqrt(error / (run_cancels(size, largest) ? largest : size));
     const bool ok = relative <= bound; /* NaN is not */
     facts_open(&r->facts, NULL, '{');
     facts_string(&r->facts, "name", NAME[tensor]);
@@ -437,10 +444,13 @@ static int compare(struct nsa_run *r, struct run_tensor *wide)
     }
     if (run_host(r, wide, true, &err) != LATHE_OK)
         return complain_error(&err);
+    double largest = 0;
+    for (int i = TDQ; i < TENSORS && is_backward(r); i++)
+        largest = fmax(largest, size_of(&wide[i]));
     facts_open(&r->facts, "verify", '[');
     for (int i = 0; i < TENSORS; i++)
         if (i == TO || (is_backward(r) && i >= TDQ))
-            ok &= report_tensor(r, wide, i);
+            ok &= report_tensor(r, wide, i, i == TO ? 0 : largest);
     facts_close(&r->facts);
     if (run_host(r, wide, false, &err) != LATHE_OK)
         return complain_error(&err);

@@ -33,6 +33,7 @@ done
 # The backward pass: the forward pass gives o and the finals, the reference computes them anew.
 for spec in causal rope sinks retention relative_bias; do
     expect 0 'elements: ok' '' run $spec --pass backward --problem h=2,q=33,kv=40,d=16 --verify
+    expect 0 'elements: ok' '' run $spec --pass backward --problem dtype=f64,h=2,q=33,kv=40,d=16 --verify
 done
 # What a call gives of the forward pass counts, on both sides of --verify.
 run rms_norm --pass backward --problem dtype=f32,rows=3,n=8 --output dx=own.npy >own.txt
@@ -53,6 +54,11 @@ for dtype in f32 bf16; do
 done
 expect 0 '"of_largest_gradient": true' '' run cancelled.lua --pass backward --problem h=2,q=64,d=32 --verify --json
 expect 0 '"of_largest_gradient": false' '' run causal --problem h=2,q=64,d=32 --verify --json
+# A row of one key has weight 1, whatever its score: dq and dk are 0, and judged by the terms that cancel.
+for dtype in f32 bf16; do
+    expect 0 'dq: it is 0 but for rounding' '' run full --pass backward --problem dtype=$dtype,h=2,q=1,kv=1,d=16 --verify
+    expect 0 'dq: relative error' '' run nsa --pass backward --problem dtype=$dtype,h=2,h_kv=1,t=3,seqs=3,d=16,block=16,blocks=1,window=4 --verify
+done
 # One that is small is none of rounding, and is measured by itself.
 sed 's/x.bias(at.h)/1e-12 * x.bias(at.h) * at.kv/' cancelled.lua >small.lua
 run small.lua --pass backward --problem dtype=bf16,h=2,q=64,d=32 --verify >small.txt
