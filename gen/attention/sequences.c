@@ -67,15 +67,23 @@ static lathe_status take_lengths(const struct sequences *s, lathe_error *err)
     return LATHE_OK;
 }
 
-/* Every page that a key in use lies in is one of the pool. */
-static lathe_status check_pages(const struct sequences *s, lathe_error *err)
+/* Every page that a key in use lies in, which has to be one of the pool. Each entry is read once: the table
+   may be written while the call runs. */
+static lathe_status take_pages(struct sequences *s, lathe_error *err)
 {
+    const lathe_arg *list = host_arg(s->call, "pages");
     const int64_t page = host_dim(s->call, SYM_PAGE);
     const int64_t pool = host_dim(s->call, SYM_POOL);
+    const int64_t most = host_dim(s->call, SYM_MOST);
+    s->page = calloc((size_t)(s->n * most) + 1, sizeof *s->page);
+    if (!s->page)
+        return host_out_of_memory(err);
     for (int64_t i = 0; i < s->n; i++)
         for (int64_t first = 0; first < s->length[i]; first += page) {
-            const int64_t number = host_page(s->call, i, first / page);
+            const int64_t at = i * tensor_stride(list, 0) + first / page * tensor_stride(list, 1);
+            const int64_t number = (int64_t)dtype_load(list->dtype, list->data, at);
             const int64_t end = first + page < s->length[i] ? first + page : s->length[i];
+            s->page[i * most + first / page] = number;
             if (number < 0 || number >= pool)
                 return lathe__fail(err, LATHE_ARG,
                                    "argument 'pages': expected pages from 0 to %lld, given %lld for keys "
@@ -112,13 +120,14 @@ lathe_status sequences_open(struct sequences *s, const struct host_call *call, l
         count_batches(s);
     if (status == LATHE_OK)
         status = take_lengths(s, err);
-    return status == LATHE_OK && s->pages ? check_pages(s, err) : status;
+    return status == LATHE_OK && s->pages ? take_pages(s, err) : status;
 }
 
 void sequences_close(struct sequences *s)
 {
     free(s->first);
     free(s->length);
+    free(s->page);
 }
 
 static int64_t sequence_queries(const struct sequences *s, int64_t i)
@@ -201,6 +210,7 @@ void sequence_enter(struct sequence *out, const struct sequences *s, int64_t i)
     call->problem.dim[SYM_Q] = sequence_queries(s, i);
     call->problem.dim[SYM_KV] = s->length[i];
     call->sequence = i;
+    call->page = s->page ? s->page + i * host_dim(s->call, SYM_MOST) : NULL;
     call->first_row = s->packed ? s->first[i] : i * host_dim(s->call, SYM_H) * rows;
     call->head_rows = rows;
     if (!host_arg(s->call, "q_start"))

@@ -14,6 +14,7 @@ struct sequences {
     int64_t n;       /* sequences */
     int64_t *first;  /* [2][n + 1]: of queries, of keys; the last is behind the last */
     int64_t *length; /* [n] keys in use */
+    int64_t *page;   /* [n][most] of the keys in use; NULL: without pages */
 };
 
 struct sequence { /* stays where it was entered: the call points into it */

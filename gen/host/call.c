@@ -42,13 +42,6 @@ const lathe_arg *host_arg(const struct host_call *call, const char *name)
     return NULL;
 }
 
-int64_t host_page(const struct host_call *call, int64_t sequence, int64_t number)
-{
-    const lathe_arg *list = host_arg(call, "pages");
-    const int64_t at = sequence * tensor_stride(list, 0) + number * tensor_stride(list, 1);
-    return (int64_t)dtype_load(list->dtype, list->data, at);
-}
-
 int64_t host_dim(const struct host_call *call, enum sym sym)
 {
     return call->problem.dim[sym] > 0 ? call->problem.dim[sym] : 0;

@@ -47,6 +47,7 @@ struct host_call { /* stays where it was bound: inputs may point into it */
     struct host_turned turned[MAX_INPUTS]; /* rows along an inner dim: of inputs that are such rows */
     int64_t q_start;                       /* attention: position of query row 0 among the keys */
     int64_t sequence;                      /* attention: at.b of batch 0 */
+    const int64_t *page;                   /* attention: the pages of that sequence, all of the pool */
     int64_t first_row;   /* where head_rows is not 0, the call is a part of another one: its number of this */
     int64_t head_rows;   /* one's row 0 of head 0, and how many rows of that are between heads */
     const int64_t *rows; /* backward: the rows whose seeds count; NULL: all */
@@ -62,8 +63,6 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
 lathe_status host_check_rows(const int64_t *rows, int64_t n_rows, int64_t count, lathe_error *err);
 /* The argument of that name, NULL where it was not given. */
 const lathe_arg *host_arg(const struct host_call *call, const char *name);
-/* Page `number` of a sequence, as the list has it. */
-int64_t host_page(const struct host_call *call, int64_t sequence, int64_t number);
 /* Size of a symbol; 0 where it is not bound. */
 int64_t host_dim(const struct host_call *call, enum sym sym);
 /* An evaluation over `axis` for this call: sizes in at[], inputs bound. The caller frees it with eval_free.

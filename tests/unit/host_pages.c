@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { SEQS = 3, H = 4, H_KV = 2, Q = 5, D = 8, KEYS = 64, POOL_NUMBERS = 40000 };
 static const char TEXT[] =
@@ -247,6 +249,35 @@ static void check_refused(struct bench *b, const char *sentence)
     CHECK_HAS(b->err.text, sentence);
     for (size_t i = 0; i < sizeof b->o / sizeof *b->o; i++)
         CHECK(isnan(b->o[i]));
+}
+
+/* A table that changes while the call runs, as under another thread: here the first rows' lse is written over
+   it. Each entry was read once, so o is that of the table as it was. */
+TEST(table_is_read_once)
+{
+    static struct bench b;
+    static double o[SEQS * H * Q * D];
+    enum { BYTES = SEQS * 300 * 4 };
+    FILE *file = tmpfile();
+    CHECK(file && ftruncate(fileno(file), BYTES) == 0);
+    int32_t *table = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    void *lse = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0); /* the same bytes */
+    CHECK(table != MAP_FAILED && lse != MAP_FAILED);
+    open_bench(&b, 16, false);
+    set_args(&b, PAGED, 0, SEQS);
+    run_well(&b);
+    memcpy(o, b.o, sizeof o);
+    memcpy(table, b.pages, sizeof b.pages);
+    arg_of(&b, "pages")->data = table;
+    arg_of(&b, "lse")->data = lse;
+    memset(b.o, 0xff, sizeof b.o);
+    run_well(&b);
+    CHECK(table[1] != b.pages[1]);
+    CHECK(memcmp(o, b.o, sizeof o) == 0);
+    (void)munmap(table, BYTES);
+    (void)munmap(lse, BYTES);
+    (void)fclose(file);
+    ir_free(b.ir);
 }
 
 TEST(wrong_pages_are_refused)

@@ -114,7 +114,7 @@ static void view_token(const struct host_head *head, enum mod which, const struc
                        int64_t tensor_head, int64_t token, int n, double *out)
 {
     const bool paged = head->page > 0 && (which == MOD_KEY || which == MOD_VALUE);
-    const int64_t first = paged ? host_page(head->call, head->call->sequence + b, token / head->page) : b;
+    const int64_t first = paged ? head->call->page[token / head->page] : b;
     host_view_load(view, first, tensor_head, paged ? token % head->page : token, n, out);
 }
 
@@ -223,7 +223,8 @@ static double dot(const double *a, const double *b, int n)
 }
 
 /* Kernels have scores in f32, whatever score_mod makes of them: a score beside a mask value of -1e9 has lost
-   its digits, and a row that such values cover whole has equal weights. f64, which no kernel has, keeps them. */
+   its digits, and a row that such values cover whole has equal weights. f64, which no kernel has, keeps them.
+ */
 static void round_scores(struct host_head *head)
 {
     if (head->call->problem.dtype == LATHE_F64)
