@@ -136,19 +136,24 @@ def test_what_has_no_gradient_is_refused(qkv):
 
 @pytest.mark.parametrize("seed", [2**32 + 1, 2**40, 1.9999, -(2**31) - 1, "1", None.__class__, float("nan"), 10**400])
 def test_numbers_that_are_no_i32(qkv, seed):
-    with pytest.raises(lathe.ArgumentError, match="'seed': expected an? (integer|number)"):
+    with pytest.raises(lathe.ArgumentError, match="'seed': expected a whole number from -2147483648 to 2147483647"):
         lathe.jax.wrap("dropout")(*qkv, seed=seed)
+
+
+def test_numbers_that_f32_does_not_hold(qkv):
+    with pytest.raises(lathe.ArgumentError, match="'p': expected a number that f32 holds, given 1e"):
+        lathe.jax.wrap("dropout")(*qkv, seed=1, p=1e39)
 
 
 def test_traced_scalars_are_exact_or_refused(qkv):
     drop = lathe.jax.wrap("dropout")
-    with pytest.raises(lathe.ArgumentError, match=r"'seed': expected an integer \(i32\), given float32"):
+    with pytest.raises(lathe.ArgumentError, match=r"'seed': expected a whole number \(i32\), given float32"):
         jax.jit(lambda s: drop(*qkv, seed=s))(1.0)
     with pytest.raises(lathe.ArgumentError, match=r"'seed': a scalar is an array of one element, given shape \[2\]"):
         drop(*qkv, seed=jnp.arange(2))
     same(drop(*qkv, seed=jnp.uint32(7)), drop(*qkv, seed=7))
     same(drop(*qkv, seed=jnp.full((1,), 7, jnp.int8)), drop(*qkv, seed=7))
-    with pytest.raises(Exception, match="'seed': expected an integer from -2147483648 to 2147483647, given 4294967295"):
+    with pytest.raises(Exception, match="'seed': expected a whole number from -2147483648 to 2147483647, given 4294967295"):
         jax.block_until_ready(drop(*qkv, seed=jnp.uint32(2**32 - 1)))
     with jax.enable_x64(True):
         same(drop(*qkv, seed=jnp.int64(-7)), drop(*qkv, seed=-7))
@@ -175,7 +180,7 @@ def test_integer_arrays_are_exact_or_refused(rng):
     wanted = -jax.nn.log_softmax(x)[jnp.arange(3), jnp.asarray([0, 4, 2])]
     same(loss(x, target=np.array([0, 4, 2])), wanted)  # NumPy's own integers are of 64 bits
     same(loss(x, target=[0, 4, 2]), wanted)
-    with pytest.raises(lathe.ArgumentError, match="'target': expected integers from -2147483648 .* given 4294967296"):
+    with pytest.raises(lathe.ArgumentError, match="'target': expected numbers from -2147483648 .* given 4294967296"):
         loss(x, target=np.array([0, 2**32, 2]))
     for dtype in (jnp.uint32, jnp.int8):
         hint = rf"given {jnp.dtype(dtype)}; where its values fit, target.astype\(jax.numpy.int32\)"

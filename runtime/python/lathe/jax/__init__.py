@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import jax
@@ -17,13 +16,12 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .. import _layout, _library as c
+from .._numbers import I32_LEAST, I32_MOST, number_of
 from .._op import Op, load
 from .._signature import Argument, unknown
 from ._launch import Pass, run
 
 __all__ = ["Function", "wrap"]
-
-_I32 = np.iinfo(np.int32)
 
 
 class Function:
@@ -53,11 +51,12 @@ class Function:
         given = self._bind(args, named)
         names = tuple(n for n in self.tensors if n in given)
         traced = tuple(n for n in self.scalars if isinstance(given.get(n), jax.Array))
-        numbers = tuple(
-            (n, _number(self.op.forward.by_name[n], given[n])) for n in self.scalars if n in given and n not in traced
-        )
         arrays = [self._array(n, given[n]) for n in names]
         exact = any(a.dtype == np.float64 for a in arrays)
+        numbers = tuple(
+            (n, number_of(n, self.op.forward.by_name[n].dtype, given[n], exact))
+            for n in self.scalars if n in given and n not in traced
+        )  # fmt: skip
         scalars = [_scalar(self.op.forward.by_name[n], given[n], exact) for n in traced]
         results = self._run(names, traced, numbers, arrays + scalars)
         picked = tuple(results[self.plain.index(n)] for n in self.wanted)
@@ -179,10 +178,10 @@ def _integers(name: str, value: Any):
         host = np.asarray(value)
         if host.dtype.kind not in "iu":
             raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {host.dtype}")
-        outside = host[(host < _I32.min) | (host > _I32.max)]
+        outside = host[(host < I32_LEAST) | (host > I32_MOST)]
         if outside.size:
             raise c.ArgumentError(
-                f"argument '{name}': expected integers from {_I32.min} to {_I32.max}, given {outside.flat[0]}"
+                f"argument '{name}': expected numbers from {I32_LEAST} to {I32_MOST} (i32), given {outside.flat[0]} among them"
             )
         return jnp.asarray(host.astype(np.int32))
     if value.dtype != np.int32:
@@ -190,26 +189,6 @@ def _integers(name: str, value: Any):
         hint = f"; where its values fit, {name}.astype(jax.numpy.int32) gives it" if fits else ""
         raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {value.dtype}{hint}")
     return value
-
-
-def _number(argument: Argument, value: Any) -> float:
-    """A scalar that is a constant of the compiled program."""
-    if isinstance(value, (str, bytes)):
-        raise c.ArgumentError(f"argument '{argument.name}': expected a number, given {type(value).__name__}")
-    try:
-        number = value.item() if hasattr(value, "item") else value
-        if argument.dtype != c.I32:
-            return float(number)
-        whole = operator.index(int(number) if isinstance(number, float) and number.is_integer() else number)
-    except (TypeError, ValueError, OverflowError):
-        kind = "an integer" if argument.dtype == c.I32 else "a number"
-        given = repr(value) if isinstance(value, (int, float)) else type(value).__name__
-        raise c.ArgumentError(f"argument '{argument.name}': expected {kind}, given {given}") from None
-    if not _I32.min <= whole <= _I32.max:
-        raise c.ArgumentError(
-            f"argument '{argument.name}': expected an integer from {_I32.min} to {_I32.max}, given {whole}"
-        )
-    return whole
 
 
 def _scalar(argument: Argument, value: jax.Array, exact: bool) -> jax.Array:
@@ -220,7 +199,7 @@ def _scalar(argument: Argument, value: jax.Array, exact: bool) -> jax.Array:
     whole = jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == bool
     if argument.dtype == c.I32:
         if not whole:
-            raise c.ArgumentError(f"argument '{argument.name}': expected an integer (i32), given {value.dtype}")
+            raise c.ArgumentError(f"argument '{argument.name}': expected a whole number (i32), given {value.dtype}")
         return value if value.dtype.itemsize >= 4 else value.astype(jnp.int32)
     if not whole and not jnp.issubdtype(value.dtype, jnp.floating):
         raise c.ArgumentError(f"argument '{argument.name}': expected a number, given {value.dtype}")

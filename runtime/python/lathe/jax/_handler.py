@@ -95,7 +95,7 @@ static XLA_FFI_Error *read_scalars(const XLA_FFI_CallFrame *frame, const call_re
             const char *sign = holds == HOLDS_I64 && given.l < 0 ? "-" : "";
             const uint64_t size = holds == HOLDS_U32 ? given.u : *sign ? -given.ul : given.ul;
             snprintf(text, sizeof text,
-                     "argument '%s': expected an integer from -2147483648 to 2147483647, given %s%llu",
+                     "argument '%s': expected a whole number from -2147483648 to 2147483647, given %s%llu",
                      call->scalar[i].name, sign, (unsigned long long)size);
             return fail(frame, text);
         }
