@@ -49,8 +49,9 @@ one() {
     fi
     "$LATHE" compile "specs/$spec.lua" --pass "$pass" --arch sm_80,sm_90a --problem "$problem" -o "$out" >"$out.log" 2>&1
     code=$?
-    if [ $code = 3 ] && [ "$version" = here ]; then
-        echo "SKIP the NVRTC of this machine: $(tail -n 1 "$out.log")"
+    if [ $code = 3 ]; then # what compiles or bundles is not here
+        [ "$version" != here ] || version='of this machine'
+        echo "SKIP NVRTC $version: $(tail -n 1 "$out.log")"
     elif [ $code != 0 ]; then
         echo "FAILED $version, $spec $pass: $(head -n 1 "$out.log")"
     elif grep -iE 'warning|remark' "$out.log" >"$out.said"; then
