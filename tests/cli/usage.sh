@@ -56,7 +56,7 @@ expect 2 '' "add heads=SIZE (the spec's own name for a size: those of every call
 # what ships with the tool
 expect 0 'return attention' '' "$LATHE" show causal
 expect 2 '' "did you mean 'causal'?" "$LATHE" show casual
-expect 0 'softcap                causal, scores kept' '' "$LATHE" list
+expect 0 'softcap             attention        causal, scores kept' '' "$LATHE" list
 expect 0 '.SS lathe explain' '' "$LATHE" manual
 expect 0 'complete -o filenames -F _lathe lathe' '' "$LATHE" completion bash
 expect 0 '#compdef lathe' '' "$LATHE" completion zsh

@@ -434,10 +434,11 @@ TEST(weights_that_integers_drop_have_gradients)
     expect_pass("return attention { online_func = softmax_with_dropout(\n"
                 "  function(at) return ne(at.kv % 3, 0) end, function(at) return 2.0 end) }",
                 "backward in kernels");
-    expect_pass("return attention { inputs = { keep = tensor('u8', 'b', 'h', 'q', 'kv') }, online_func =\n"
-                "  softmax_with_dropout(function(at, x) return ne(x.keep(at.b, at.h, at.row, at.kv), 0) end,\n"
-                "  function(at) return 2.0 end) }",
-                "backward in kernels");
+    expect_pass(
+        "return attention { inputs = { keep = tensor('u8', 'b', 'h', 'q', 'kv') }, online_func =\n"
+        "  softmax_with_dropout(function(at, x) return ne(x.keep(at.b, at.h, at.row, at.kv), 0) end,\n"
+        "  function(at) return 2.0 end) }",
+        "backward in kernels");
 }
 
 /* ---- masks ------------------------------------------------------------------------------------- */
