@@ -9,6 +9,7 @@
 #include "gen/linear/linear.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static bool is_zero(const struct ir *ir, int node)
 {
@@ -46,6 +47,32 @@ bool linear_reads_key(const struct ir *ir)
         read &= stage;
     }
     return read;
+}
+
+static bool is_by_batch(const struct ir *ir, const struct ir_node *load)
+{
+    bool found = false;
+    for (int k = 0; load->op == OP_LOAD && k < load->n_args; k++)
+        found |= ir->input[load->index].dim[k].literal == 0 &&
+                 ir->input[load->index].dim[k].sym == SYM_SEQS &&
+                 ir_depends_on(ir, load->arg[k], OP_AT, AT_B);
+    return found;
+}
+
+int linear_reads_by_batch(const struct ir *ir)
+{
+    for (int i = 0; i < ir->n_nodes; i++)
+        if (is_by_batch(ir, &ir->node[i]))
+            return ir->node[i].index;
+    return -1;
+}
+
+void linear_say_unpacked(const struct ir *ir, int input, char *why, size_t size)
+{
+    snprintf(why, size,
+             "argument 'cu': '%s' is read at at.b, which is 0 in all packed sequences; read it at "
+             "packed_sequence(starts, n, at.t), or give a value for each token",
+             ir->input[input].name);
 }
 
 bool linear_wants_output(const struct ir *ir)

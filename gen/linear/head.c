@@ -19,6 +19,16 @@ static int64_t integer(const lathe_arg *arg, int64_t i)
     return (int64_t)dtype_load(arg->dtype, arg->data, i * tensor_stride(arg, 0));
 }
 
+static lathe_status require_packable(const struct host_call *call, lathe_error *err)
+{
+    char why[256];
+    const int input = linear_reads_by_batch(call->ir);
+    if (!host_arg(call, "cu") || input < 0)
+        return LATHE_OK;
+    linear_say_unpacked(call->ir, input, why, sizeof why);
+    return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
+}
+
 /* Without cu every batch is a sequence, which begins at token 0 of it. */
 static lathe_status take_starts(struct linear_head *head, lathe_error *err)
 {
@@ -165,6 +175,8 @@ lathe_status linear_head_init(struct linear_head *head, const struct host_call *
     lathe_status status = host_vectors_open(&head->vector, call, head->x.d, head->x.d_v, err);
     if (status == LATHE_OK && !allocate(head))
         status = host_out_of_memory(err);
+    if (status == LATHE_OK)
+        status = require_packable(call, err);
     if (status == LATHE_OK)
         status = take_starts(head, err);
     if (status == LATHE_OK)

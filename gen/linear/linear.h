@@ -19,6 +19,11 @@ enum decay_form linear_decay_form(const struct ir *ir);
 const char *linear_decay_text(enum decay_form form); /* "per token" */
 /* Does key_mod read k as it is given? Else there is no such argument: keys are made of inputs alone. */
 bool linear_reads_key(const struct ir *ir);
+/* The input over "seqs" that is read at at.b, or -1. In packed sequences b is 1 and at.b is 0 for all of
+   them, so that every sequence would have entry 0. */
+int linear_reads_by_batch(const struct ir *ir);
+/* Why such a spec takes no `cu`. */
+void linear_say_unpacked(const struct ir *ir, int input, char *why, size_t size);
 /* Does the backward pass gain by o of the forward pass? Only before an output_mod, which o has behind it. */
 bool linear_wants_output(const struct ir *ir);
 

@@ -2,7 +2,9 @@
  * lower.c: formulas of linear attention as kernels compute them. In: a request. Out: a rewritten clone, and
  * in the backward pass what was derived in it.
  */
+#include "gen/arguments/problem.h"
 #include "gen/linear/columns.h"
+#include "gen/linear/linear.h"
 #include "gen/linear/lower.h"
 #include "gen/lower/rewrite.h"
 #include "gen/plan/request.h"
@@ -34,11 +36,23 @@ static bool derive(struct rewriter *r, const struct kernel_request *of, struct l
     return linear_back_derive(r->w, back, why);
 }
 
+/* r->refused says why packed sequences are. */
+static bool refuses_packed(struct kernel_request *r)
+{
+    const int input = linear_reads_by_batch(r->ir);
+    if (input < 0 || !problem_has_named(r->sig, r->problem, "cu"))
+        return false;
+    linear_say_unpacked(r->ir, input, r->refused, sizeof r->refused);
+    return true;
+}
+
 lathe_status linear_lower(struct kernel_request *r)
 {
     struct rewriter rewriter;
     char why[SITES_WHY_BYTES] = "";
     r->linear = calloc(1, sizeof *r->linear);
+    if (r->linear && refuses_packed(r))
+        return LATHE_OK;
     if (!r->linear || !rewriter_open(&rewriter, r->ir, r->sig, r->problem))
         return LATHE_MEMORY;
     struct linear_back *back = &r->linear->back;

@@ -3,6 +3,7 @@
  * names.
  */
 #include "gen/linear/columns.h"
+#include "gen/linear/linear.h"
 #include "gen/linear/prove.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
@@ -67,6 +68,11 @@ static int line_of(const struct ir *ir, const char *tensor)
                                   : 0;
 }
 
+static bool reads_by_batch(const struct ir *ir)
+{
+    return linear_reads_by_batch(ir) >= 0;
+}
+
 static const char *const TENSORS[] = {"q", "k", "v", "state", "norm", NULL};
 static const char *const RESULTS[] = {"o", "state_out", "norm_out", NULL};
 static const struct gradient_sizes SIZES[] = {{.dim = {[SYM_ONE] = 1,
@@ -93,6 +99,7 @@ const struct kind_proofs linear_proofs = {.run = run,
                                           .shared_heads = SYM_H_K,
                                           .length = {SYM_T},
                                           .contexts = list_contexts,
+                                          .never_packed = reads_by_batch,
                                           .sums = true,
                                           .mixes = true,
                                           .root_of = root_of,

@@ -195,8 +195,10 @@ bool data_make(struct data *out, struct prover *p, const int64_t *sizes)
         dim[k] = dim[k] == 0 && !given ? FREE_DIM : dim[k];
     }
     index_fit_sizes(p->ir, dim, p->given ? p->given->dim : NULL);
-    if (proofs_of(p->ir)->unpacked)
-        dim[SYM_SEQS] = dim[SYM_B];
+    const struct kind_proofs *kind = proofs_of(p->ir);
+    const bool says = p->given && p->given->dim[SYM_SEQS] >= 0;
+    if (kind->unpacked || (!says && kind->never_packed && kind->never_packed(p->ir)))
+        dim[SYM_SEQS] = dim[SYM_SLOTS] = dim[SYM_B];
     out->n = 0;
     bool ok = true;
     for (int i = 0; i < p->forward.n_args && ok; i++)

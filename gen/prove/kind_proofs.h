@@ -46,7 +46,8 @@ struct kind_proofs {
     int position;     /* at.pos is below it */
     int shared_heads; /* whose multiple the heads are */
     int length[2];    /* sizes that grow together, as those of what is trained and generated do */
-    bool unpacked;    /* packed sequences are calls of their own, in which nothing else is to prove */
+    bool (*never_packed)(const struct ir *ir); /* this spec takes no packed sequences; NULL: all do */
+    bool unpacked; /* packed sequences are calls of their own, in which nothing else is to prove */
     int (*contexts)(const struct ir *ir, struct index_context *out);
 
     /* Results in f32: values.c. */

@@ -74,6 +74,16 @@ expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=30000
 for spec in linear mamba2 kda; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
+# An input over the sequences that is read at at.b is that of each batch; packed, at.b is 0, and entry 0 would be that of all.
+echo 'return linear_attention { inputs = { t = tensor("f32", "seqs") }, decay = function(at, x) return -abs(x.t(at.b)) end }' >by_batch.lua
+expect 0 'o: max abs' '' run by_batch.lua --problem dtype=f32,b=3,h=1,t=9,d=4 --verify
+expect 1 '' "argument 'cu': 't' is read at at.b, which is 0 in all packed sequences" run by_batch.lua --problem dtype=f32,h=1,t=9,d=4,seqs=3
+expect 1 '' "which is 0 in all packed sequences" run by_batch.lua --pass backward --problem dtype=f32,h=1,t=9,d=4,seqs=3
+expect 1 '' "which is 0 in all packed sequences" "$LATHE" gen by_batch.lua --arch sm_80 --problem dtype=bf16,h=1,t=90,d=64,seqs=3 -o by_batch.cu
+expect 0 'gradients                ok' '' "$LATHE" check by_batch.lua
+echo 'return linear_attention { inputs = { t = tensor("f32", "seqs"), id = tensor("i32", "t") },
+  decay = function(at, x) return -abs(x.t(x.id(at.t))) end }' >by_token.lua
+expect 0 'o: max abs' '' run by_token.lua --problem dtype=f32,h=1,t=9,d=4,seqs=9 --verify
 # keys in pages, of which the table is drawn; tokens that go to slots of a cache
 for problem in page=16,q=1,kv=64,used_kv=i32 page=3,b=3,q=5,kv=33,used_kv=i32 page=1,seqs=3,q=9,used_kv=i32; do
     for spec in causal rope sinks; do

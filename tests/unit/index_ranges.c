@@ -35,6 +35,17 @@ static void expect_score(const char *inputs, const char *score, const char *note
     expect(text, note ? note : holds, note && strstr(note, "declared") == NULL ? 2 : 0);
 }
 
+/* An input over queries is read at at.row: at.q is the position among the keys, and beyond it where kv > q. */
+TEST(an_input_over_queries_is_read_by_row)
+{
+    expect_score("t = tensor('f32', 'q')", "x.t(at.row)", NULL);
+    expect_score("t = tensor('f32', 'b', 'q')", "x.t(at.b, at.q)",
+                 "index 2 of x.t(at.b, at.q) is from 127 to 127, outside 0..0 at q = 1, kv = 128");
+    expect("return attention { inputs = { g = tensor('f32', 'q', 'd') },\n"
+           "  query_mod = function(v, at, x) return v * x.g(at.pos, at.i) end }",
+           "index 1 of x.g(at.pos, at.i) is from 0 to 127, outside 0..0 at q = 1, kv = 128", 2);
+}
+
 /* ---- 32 bits ---------------------------------------------------------------------------------------------
  */
 
