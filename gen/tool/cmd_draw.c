@@ -14,6 +14,7 @@
 
 enum { CURVE_POINTS = 401 };
 static const double CURVE_REACH = 100; /* scores from -100 to 100 */
+static const double TURNED_SCORE = 4;  /* of a query and a key that are not turned yet */
 static const int64_t MOST_TILES = INT64_C(1) << 22;
 
 static int out_of_memory(void)
@@ -40,18 +41,31 @@ static void name_panel(struct panel *p, const char *what)
     snprintf(p->title, sizeof p->title, p->head < 0 ? "%.50s" : "%.50s, head %d", what, p->head);
 }
 
-/* Values of the panels from number `first` on, as one range. */
+/* What a panel shows, from the least value to the most: 0 to 0 where that is nothing. */
+static void find_range(struct panel *p)
+{
+    double low = HUGE_VAL;
+    double high = -HUGE_VAL;
+    for (int64_t k = 0; k < (int64_t)p->grid.rows * p->grid.cols; k++) {
+        const bool shown = isfinite(p->value[k]) && (p->form != PANEL_LOG || p->value[k] > 0);
+        low = shown ? fmin(low, p->value[k]) : low;
+        high = shown ? fmax(high, p->value[k]) : high;
+    }
+    p->shows = low <= high;
+    p->least = p->shows ? low : 0;
+    p->most = p->shows ? high : 0;
+}
+
+/* The panels from number `first` on have the colours of one range. */
 static void share_range(struct drawing *d, int first)
 {
     double low = HUGE_VAL;
     double high = -HUGE_VAL;
-    for (int i = first; i < d->n_panels; i++)
-        for (int64_t k = 0; k < (int64_t)d->panel[i].grid.rows * d->panel[i].grid.cols; k++) {
-            const double value = d->panel[i].value[k];
-            const bool shown = isfinite(value) && (d->panel[i].form != PANEL_LOG || value > 0);
-            low = shown ? fmin(low, value) : low;
-            high = shown ? fmax(high, value) : high;
-        }
+    for (int i = first; i < d->n_panels; i++) {
+        find_range(&d->panel[i]);
+        low = d->panel[i].shows ? fmin(low, d->panel[i].least) : low;
+        high = d->panel[i].shows ? fmax(high, d->panel[i].most) : high;
+    }
     for (int i = first; i < d->n_panels; i++) {
         d->panel[i].low = low <= high ? low : 0;
         d->panel[i].high = low <= high ? high : 0;
@@ -282,6 +296,16 @@ static bool asks_for_head(const struct ir *ir)
     return found;
 }
 
+/* Are pairs of elements of q or k turned, as by rotary positions? */
+static bool turns_pairs(const struct ir *ir)
+{
+    bool turns = false;
+    for (int mod = MOD_QUERY; mod <= MOD_KEY; mod++)
+        for (int k = 0; k < ir->mod[mod].n_stages; k++)
+            turns = turns || ir->mod[mod].stage[k].form != STAGE_ELEMENT;
+    return turns;
+}
+
 static void note_weights(struct drawing *d, int first)
 {
     for (int i = first; i < d->n_panels; i++) {
@@ -289,7 +313,8 @@ static void note_weights(struct drawing *d, int first)
         if (d->linear)
             snprintf(p->note, sizeof p->note, "equal q and k; log scale");
         else
-            snprintf(p->note, sizeof p->note, "all scores %g; log scale", d->score);
+            snprintf(p->note, sizeof p->note, "all scores %g%s; log scale", d->score,
+                     turns_pairs(d->run.ir) ? " before turns" : "");
     }
 }
 
@@ -299,6 +324,8 @@ static int add_weights(struct drawing *d)
     const int n = by_head ? d->n_heads : 1;
     const int first = d->n_panels;
     double *value[DRAW_HEADS] = {NULL};
+    if (turns_pairs(d->run.ir) && isnan(d->o.score) && d->score == 0)
+        d->score = TURNED_SCORE; /* with scores of 0 nothing would be seen of it */
     for (int i = 0; i < n; i++) {
         struct panel *p = next_panel(d, PANEL_LOG, 2, by_head ? d->head[i] : -1, &d->grid);
         if (!p)
@@ -434,11 +461,27 @@ static int draw_spec(struct drawing *d)
     return code;
 }
 
+/* Does the name of a file promise a picture of another format? */
+static bool is_other_picture(const char *name)
+{
+    static const char *const OTHERS[] = {".jpg",  ".jpeg", ".gif", ".svg", ".pdf",
+                                         ".webp", ".bmp",  ".tif", ".tiff"};
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    for (size_t i = 0; dot && i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (strcmp(dot, OTHERS[i]) == 0)
+            return true;
+    return false;
+}
+
 int cmd_draw(const struct options *o)
 {
     int code = CODE_ENVIRONMENT;
     if (!o->out && !o->json) {
         tool_complain("draw: expected -o FILE.png, or --json for the numbers alone");
+        return CODE_USAGE;
+    }
+    if (is_other_picture(o->out)) {
+        tool_complain("draw: pictures are PNG: expected -o FILE.png, given '%s'", o->out);
         return CODE_USAGE;
     }
     struct drawing *d = calloc(1, sizeof *d); /* large for a stack */

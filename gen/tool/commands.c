@@ -135,9 +135,9 @@ static const struct command COMMANDS[] = {
     {"draw", IN_DRAW, 1, 1, "SPEC -o FILE.png", "draw what a spec does to pairs of tokens",
      "Of attention: which pairs are live, how the tiles of the kernel are classed, how scores change, and "
      "weights\n"
-     "where all scores are the same; of linear attention what is left of each token. A pixel of many pairs "
-     "has the "
-     "share or\n"
+     "where all scores are the same (with rotary positions: were the same); of linear attention what is "
+     "left of each\n"
+     "token. FILE is a PNG. A pixel of many pairs has the share or\n"
      "mean of all of them, or says what it shows of them. Inputs are those of `lathe run`; sizes that the "
      "problem\n"
      "leaves open are h=4,q=512,d=64 (t=256), and of more than four heads four are drawn. Needs no GPU.\n",

@@ -40,8 +40,10 @@ struct panel {
     char title[64];
     char note[96];
     struct grid grid;
-    double *value;    /* [grid.rows * grid.cols] */
-    double low, high; /* of the values; of panels of a line alike */
+    double *value;      /* [grid.rows * grid.cols] */
+    double low, high;   /* of the colours: panels of a line alike */
+    double least, most; /* of its own values, if it `shows` any */
+    bool shows;
     double x_low, x_high;
 };
 

@@ -86,7 +86,7 @@ static void put_legend(struct canvas *c, const struct panel *p, const struct plo
 {
     const double far = fmax(-p->low, p->high);
     if (p->form == PANEL_SHARE)
-        plot_bar(c, at->x, y, at->width, RAMP_SHARE, "0 %", "100 % of a pixel");
+        plot_bar(c, at->x, y, at->width, RAMP_SHARE, "0 % live", "100 %");
     else if (p->form == PANEL_HEAT && has_signs(p))
         bar_with_numbers(c, at, y, RAMP_SIGNS, -far, far);
     else if (p->form == PANEL_LOG)
@@ -360,9 +360,9 @@ static void report_panel(const struct drawing *d, const struct panel *p, struct 
     } else if (p->form == PANEL_SHARE) {
         facts_line(f, "  %-32s %s\n", p->title, p->note);
     } else {
-        facts_number(f, "least", p->low);
-        facts_number(f, "most", p->high);
-        facts_line(f, "  %-32s from %.6g to %.6g (%s)\n", p->title, p->low, p->high, p->note);
+        facts_number(f, "least", p->least);
+        facts_number(f, "most", p->most);
+        facts_line(f, "  %-32s from %.6g to %.6g (%s)\n", p->title, p->least, p->most, p->note);
     }
     facts_close(f);
 }

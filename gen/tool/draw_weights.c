@@ -81,8 +81,15 @@ static bool fill(struct call *c, int n_heads)
     c->unit = calloc((size_t)c->n_units, sizeof *c->unit);
     if (!c->vector || !c->v || !c->o || !c->unit)
         return false;
-    c->vector[0] = sqrt((double)width) * (d->linear ? 1 : d->score);
-    c->vector[width] = 1;
+    if (c->ir.mod[MOD_QUERY].n_stages + c->ir.mod[MOD_KEY].n_stages > 0) {
+        for (int64_t i = 0; i < width; i++) { /* all elements alike: mods see all of them */
+            c->vector[i] = (d->linear ? 1 : d->score) / sqrt((double)width);
+            c->vector[width + i] = 1;
+        }
+    } else {
+        c->vector[0] = sqrt((double)width) * (d->linear ? 1 : d->score);
+        c->vector[width] = 1;
+    }
     for (int i = 0; i < g->cols; i++)
         for (int64_t j = grid_col(g, i); j < grid_col(g, i + 1); j++)
             c->v[j * g->cols + i] = 1.0 / (double)(grid_col(g, i + 1) - grid_col(g, i));

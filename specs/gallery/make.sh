@@ -42,6 +42,10 @@ draw() { # draw SPEC KIND
     case $1 in
     sliding_window) "$LATHE" draw "$1" --problem "$3" --set window=128 --pixels 192 -o "$out/$1.png" ;;
     dropout) "$LATHE" draw "$1" --problem h=1,q=96,d=64 --set seed=1 --set p=0.25 --pixels 192 -o "$out/$1.png" ;;
+    sinks) "$LATHE" draw "$1" --problem "$3" --score -4 --pixels 192 -o "$out/$1.png" ;; # so that a sink of about 0 weighs
+    gated_delta | mamba2) "$LATHE" draw "$1" --problem h=2,t=48,d=64 --pixels 192 -o "$out/$1.png" ;; # gates are random: few tokens
+    # a row is a pixel, so that all panels show the same rows
+    nsa_selected) "$LATHE" draw "$1" --param BLOCK=16 --problem h=2,q=192,d=64 --pixels 192 -o "$out/$1.png" ;;
     block_mask) "$LATHE" draw "$1" --problem "$3,q_blocks=8,kv_blocks=8" --pixels 192 -o "$out/$1.png" ;;
     *) "$LATHE" draw "$1" --problem "$3" --pixels 192 -o "$out/$1.png" ;;
     esac >/dev/null 2>"$out/draw.txt" || { cat "$out/draw.txt" >&2; exit 1; }

@@ -28,6 +28,11 @@ expect 0 '"title":"score_mod(s)-s,head0","form":"values","note":"s=0,themiddleof
 expect 0 '"title":"score_mod(s)","form":"curve"' '' draw softcap --json
 expect 0 '"note":"s=1,themiddleofapixel"' '' draw retention --json
 expect 0 '"note":"s=2.5,themiddleofapixel"' '' draw alibi --score 2.5 --json
+# each head says its own least, though all have the colours of one range: head 3 of 4 has the slope 2^-8
+expect 0 '"head":3,"least":-1.9921875,"most":0' '' draw alibi --json
+# rotary positions are seen where scores are not 0
+expect 0 '"note":"allscores4beforeturns;logscale"' '' draw rope --json
+expect 0 '"note":"allscores2beforeturns;logscale"' '' draw rope --score 2 --json
 # of 16 heads, four
 expect 0 '"title":"weights,head15"' '' draw alibi --problem h=16 --json
 # what is left of token 0 at token 255, of a decay of exp(-8 h / n_h) a token: head 1 of 2
@@ -48,6 +53,7 @@ while read -r spec kind; do
 done <kinds.txt
 
 expect 2 '' 'draw: expected -o FILE.png, or --json' draw causal
+expect 2 '' "draw: pictures are PNG: expected -o FILE.png, given 'a.jpg'" draw causal -o a.jpg
 expect 2 '' 'draw: packed sequences lie one behind the other' draw causal --problem seqs=3 --json
 expect 2 '' 'draw: pages say where keys lie' draw causal --problem q=64,page=16 --json
 expect 2 '' 'draw: the problem has no pair of tokens' draw causal --problem q=0 --json
