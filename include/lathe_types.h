@@ -84,7 +84,7 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  * Arguments of attention (b batch, h query heads, h_kv key heads, h % h_kv == 0):
  *     q [b,h,q,d]  k [b,h_kv,kv,d]  v [b,h_kv,kv,d_v]  ->  o [b,h,q,d_v], optional lse [b,h,q] f32
  *     (of a spec with qk2 = true also q2 [b,h,q,d2] and k2 [b,h_kv,kv,d2], which q and k go on with)
- *     (and every other final_rowscale of the spec, by its name), the spec's inputs by their names,
+ *     (and every other final of the spec, by its name), the spec's inputs by their names,
  *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default
  *     kv - q: end-aligned). No result has an element in common with another tensor, in either pass.
  *     Sequences of their own lengths: cu_q, cu_kv i32 [seqs + 1] (packed: b = 1, tokens one behind the other)
