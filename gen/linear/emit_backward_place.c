@@ -105,7 +105,7 @@ static void place_delta(struct recipe *r, bool gradient)
     const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const int64_t state = slices * plan->row_slices * state_bytes(r);
-    const int64_t inverse = keyed ? plan->chunk_bytes : 2ll * LINEAR_CHUNK * LINEAR_CHUNK;
+    const int64_t inverse = keyed ? plan->chunk_bytes : LINEAR_INVERSE_BYTES;
     const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices, SYM_H);
     struct product heads =
         keyed ? lines(4ll * d) : linear_chunks(r->e, 4ll * LINEAR_CHUNK * SLICE * plan->row_slices, SYM_H_K);

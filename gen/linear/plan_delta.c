@@ -43,7 +43,7 @@ static bool plan_chunks(const struct kernel_request *r, struct plan *plan, char 
     linear_plan_four_warps(r, to);
     to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + COLUMNS - 1) / COLUMNS;
     to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
-    to->chunk_bytes = 2 * CHUNK * CHUNK;
+    to->chunk_bytes = LINEAR_INVERSE_BYTES;
     to->stages = 2;
     return true;
 }
@@ -60,7 +60,7 @@ static void tell(const struct kernel_request *r, struct plan *plan, const char *
 /* As in linear/delta_chunks.cuh. */
 static int chunks_smem_bytes(int stages, int pad)
 {
-    const int inverse = CHUNK * CHUNK * 2;
+    const int inverse = CHUNK * CHUNK * 4;
     return stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
 }
 
@@ -134,7 +134,7 @@ int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *t
     to->chunk_threads = GROUP * (1 + to->groups);
     to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
     for (to->stages = MOST_STAGES;; to->stages--) { /* delta_smem_bytes of linear/delta_loader_sm90.cuh */
-        const int walk = to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
+        const int walk = to->stages * (256 * pad + 8192 * to->groups + 17168) + 8208;
         const int bytes = leaves ? round_up(walk, 128) + 128 * to->groups * pad : walk;
         if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)
             return bytes;

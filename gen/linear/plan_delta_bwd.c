@@ -34,11 +34,11 @@ static const char *why_not_of_spec(const struct kernel_request *r)
 /* Of the kernels' constants: delta_walk_smem_bytes and delta_chunks_smem_bytes there. */
 static int walk_bytes(int stages, int d)
 {
-    return stages * 128 * (2 * d + 128) + 128 * d + 33280;
+    return stages * 128 * (2 * d + 192) + 128 * d + 33280;
 }
 static int again_bytes(int stages, int d)
 {
-    return stages * 128 * (d + 128) + 128 * d + 25088;
+    return stages * 128 * (d + 192) + 128 * d + 25088;
 }
 static int chunks_bytes(int d, int d_v)
 {

@@ -31,7 +31,7 @@ static void fill_bytes(struct linear_plan *to, int pad)
 {
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
     const int tiles = 3 * CHUNK * pad * 2;
-    to->chunk_bytes = 388 * pad + 10240;
+    to->chunk_bytes = 388 * pad + 15360;
     to->smem_bytes = to->chunk_bytes + CHUNK * 2 * WARP_COLUMNS * to->column_warps;
     to->inverse = (tiles > matrices ? tiles : matrices) + 4 * CHUNK + 14 * STEPS * pad;
 }

@@ -57,9 +57,9 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
-    to->chunk_bytes = 388 * d + 15616;
+    to->chunk_bytes = 388 * d + 25856;
     to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
-    to->walk_bytes = 388 * d + 23824;
+    to->walk_bytes = 388 * d + 34064;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
     return linear_has_room(r, ahead > to->smem_bytes ? ahead : to->smem_bytes, why);

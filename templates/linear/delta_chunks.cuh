@@ -5,7 +5,7 @@
 // S = e^(G_end) S + k' (e^(G_end - G) v), where T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
 // above 0. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
-#include "linear/chunk.cuh"
+#include "linear/inverse_tiles.cuh"
 
 namespace linear {
 
@@ -23,11 +23,11 @@ struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGE
     static constexpr int WRITTEN = STAGE * cfg::CHUNK_STAGES; // v as the state takes it up
     static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T
-    static constexpr int SUMS = INVERSE + CHUNK_TOKENS * CHUNK_TOKENS * 2; // G, to the base 2, of two chunks
+    static constexpr int SUMS = INVERSE + 2 * INVERSE_BYTES; // G, to the base 2, of two chunks
     static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4; // of v, as the state takes it up
     static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
-// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 8192 + 1024
+// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 16384 + 1024
 constexpr int delta_smem_bytes() { return chunk_layout::END; }
 
 DEV int row_group() { return static_cast<int>(threadIdx.x) / 32 % 4; }
@@ -80,10 +80,11 @@ struct chunk_walk {
         load_rows<CHUNK_COLUMNS, CHUNK_THREADS>(to + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows, w.left);
         copy_commit();
     }
+    __device__ __forceinline__ u32 inverse_at(int row, int part) const { return shared + chunk_layout::INVERSE + swizzle<CHUNK_TOKENS>::offset(row, part); }
     __device__ __forceinline__ void load_inverse(int number) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + number) * p.z.n_h + w.h;
-        load_rows<CHUNK_TOKENS, CHUNK_THREADS>(shared + chunk_layout::INVERSE, static_cast<const element *>(p.inverse) + which * INVERSE_ELEMENTS, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+        load_inverse_tiles<CHUNK_THREADS>(static_cast<const element *>(p.inverse) + which * INVERSE_STORED, [&](int row, int part) { return inverse_at(row, part); });
         copy_commit();
     }
     __device__ __forceinline__ void leave_state(chunk_state &state) const
@@ -168,7 +169,9 @@ struct chunk_walk {
         });
         __syncthreads();
         float y[OWN_COLUMNS / 8][4] = {};
-        multiply_rows<CHUNK_TOKENS>(y, shared + chunk_layout::INVERSE + lane_offset_a<CHUNK_TOKENS>(lane_id(), row0), shared + chunk_layout::WRITTEN);
+        const u32 inverse = shared + chunk_layout::INVERSE + lane_offset_a<CHUNK_TOKENS>(lane_id(), row0);
+        multiply_rows<CHUNK_TOKENS>(y, inverse + INVERSE_BYTES, shared + chunk_layout::WRITTEN);
+        multiply_rows<CHUNK_TOKENS>(y, inverse, shared + chunk_layout::WRITTEN);
         each_pair(y, [&](u32 at, int, float low, float high) { store_shared(stage + chunk_layout::V + at, pack<element>(low, high)); });
         __syncthreads();
     }
@@ -304,6 +307,7 @@ struct chunk_walk {
     __device__ __forceinline__ void run(chunk_state &state)
     {
         const int chunks = chunks_of(w.s.length);
+        clear_inverse_tiles<CHUNK_THREADS>([&](int row, int part) { return inverse_at(row, part); });
         if (chunks > 0) {
             fetch(0);
         }

@@ -3,6 +3,7 @@
 //
 // Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory.
 #pragma once
+#include "linear/inverse_tiles.cuh"
 #include "linear/triangle.cuh"
 
 namespace linear {
@@ -35,14 +36,18 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
     }
 }
 
+// As linear/inverse_tiles.cuh has it.
 DEV void store_inverse(cfg::element *to, const inverse_layout &s)
 {
-    constexpr int ACROSS = CHUNK_TOKENS / 8;
 #pragma unroll
-    for (int i = 0; i < CHUNK_TOKENS * ACROSS / THREADS; i++) {
+    for (int i = 0; i < (INVERSE_UNITS + THREADS - 1) / THREADS; i++) {
         const int n = static_cast<int>(threadIdx.x) + i * THREADS;
-        const int row = n / ACROSS;
-        const int column = n % ACROSS * 8;
+        if (n >= INVERSE_UNITS) {
+            return;
+        }
+        const inverse_unit own = inverse_unit::of(n);
+        const int row = own.row;
+        const int column = own.column;
         float x[8];
         load_vec<4, float>(&s.inverse[row][column], reinterpret_cast<float(&)[4]>(x[0]));
         load_vec<4, float>(&s.inverse[row][column + 4], reinterpret_cast<float(&)[4]>(x[4]));
@@ -52,12 +57,14 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
             const float by = s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
             x[k] = below ? by * x[k] : 0.0f;
         }
-        uint4 word; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
-        word.x = pack<cfg::element>(x[0], x[1]);
-        word.y = pack<cfg::element>(x[2], x[3]);
-        word.z = pack<cfg::element>(x[4], x[5]);
-        word.w = pack<cfg::element>(x[6], x[7]);
-        reinterpret_cast<uint4 *>(to)[n] = word;
+        two_words word[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            word[k] = two_words::of(x[2 * k], x[2 * k + 1]);
+        }
+        uint4 *first = reinterpret_cast<uint4 *>(to) + n; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
+        first[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
+        first[INVERSE_UNITS] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
     }
 }
 
@@ -96,7 +103,7 @@ template <class KEYS = given_keys, class P, class F, class G> DEV void invert(co
     __syncthreads();
     invert_triangle(s.products, s.inverse);
     const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
-    store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_ELEMENTS, s);
+    store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_STORED, s);
     leave(which, s);
 }
 

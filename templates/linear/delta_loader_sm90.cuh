@@ -6,9 +6,9 @@ namespace linear {
 
 constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
-// As C, for the planner: stages * (256 * pad + 8192 * groups + 8976) + 8208
+// As C, for the planner: stages * (256 * pad + 8192 * groups + 17168) + 8208
 constexpr int delta_smem_bytes() { return delta_layout::END; }
-static_assert(delta_smem_bytes() == STAGES * (256 * CHUNK_PAD + 8192 * GROUPS + 8976) + 8208, "the planner says the same");
+static_assert(delta_smem_bytes() == STAGES * (256 * CHUNK_PAD + 8192 * GROUPS + 17168) + 8208, "the planner says the same");
 
 template <class P, delta_task TASK> struct delta_loader {
     using element = cfg::element;
@@ -39,12 +39,8 @@ template <class P, delta_task TASK> struct delta_loader {
     __device__ __forceinline__ void load_inverse(u32 tile, int n) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + n) * p.z.n_h + w.h;
-        const element *from = elements(p.inverse, which * INVERSE_ELEMENTS);
-#pragma unroll
-        for (int i = 0; i < INVERSE_ELEMENTS / 8 / LOADERS; i++) {
-            const int at = static_cast<int>(fresh_thread()) + i * LOADERS;
-            copy16_async(tile + panel::offset<PANEL_ROWS>(at / 8, at % 8), from + at * 8, 16);
-        }
+        static_assert(PANEL == INVERSE_BYTES, "a tile of T is a panel");
+        load_inverse_tiles<LOADERS>(elements(p.inverse, which * INVERSE_STORED), [&](int row, int part) { return tile + panel::offset<PANEL_ROWS>(row, part); });
     }
     // By the first warp: G, and what tokens read and write by.
     __device__ __forceinline__ void put_factors(const logs &own, int n) const
@@ -130,6 +126,7 @@ template <class P, delta_task TASK> struct delta_loader {
         logs own = {};
 #pragma unroll 1
         for (int n = 0; n < STAGES; n++) {
+            clear_inverse_tiles<LOADERS>([&](int row, int part) { return delta_ring::tiles(shared, n) + delta_stage::INVERSE + panel::offset<PANEL_ROWS>(row, part); });
             if (sums && n < chunks) {
                 own.fetch(p, w, span.nth<TASK>(n) * CHUNK_TOKENS);
             }

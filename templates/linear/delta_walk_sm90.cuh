@@ -3,7 +3,7 @@
 // X = T (v - e^G k S), o = scale e^G q S + pairs X, S = e^G_end S + k' (e^(G_end - G) X). All of it is kept with columns as rows, in f32 fragments of wgmma: what
 // one product leaves is, rounded, an operand of the next as it stands, and the state never leaves the registers. No exponent is above 0.
 #pragma once
-#include "linear/chunk.cuh"
+#include "linear/inverse_tiles.cuh"
 #include "linear/loader_sm90.cuh"
 
 namespace linear {
@@ -20,7 +20,7 @@ constexpr int BLOCK_SLICES = (cfg::D_V + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
 static_assert(GROUPS == 1 || GROUPS == 2, "cfg::VALUE_GROUPS is 1 or 2");
 
 struct delta_stage { // of the tokens of a chunk, bytes; o takes the place of v
-    static constexpr int K = 0, Q = K + CHUNK_PAD / 64 * PANEL, V = Q + CHUNK_PAD / 64 * PANEL, INVERSE = V + GROUPS * PANEL, BYTES = INVERSE + PANEL;
+    static constexpr int K = 0, Q = K + CHUNK_PAD / 64 * PANEL, V = Q + CHUNK_PAD / 64 * PANEL, INVERSE = V + GROUPS * PANEL, BYTES = INVERSE + 2 * PANEL;
 };
 struct delta_factors { // floats, of a stage: G, to the base 2, what is left of the state at a token, and of what a token writes at the chunk's end
     static constexpr int SUMS = 0, READ = CHUNK_TOKENS, WRITE = 2 * CHUNK_TOKENS, COUNT = 3 * CHUNK_TOKENS;
@@ -213,7 +213,8 @@ template <class P, delta_task TASK> struct delta_walk {
         wait_products<0>(y);
         correct(x, y, values_of(tiles), factors);
         fence_products(y);
-        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 0);
+        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE + PANEL, 0);
+        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 1);
         commit_products();
         wait_products<0>(y);
         pack_weights<element, 8>(x, y);

@@ -10,7 +10,7 @@
 
 namespace linear {
 
-// As C, for the planner: 388 pad + 10240 + 2048 warps
+// As C, for the planner: 388 pad + 15360 + 2048 warps
 constexpr int keyed_walk_smem_bytes() { return keyed_walk<linear_params, prepared::END>::END; }
 
 struct keyed_forward : keyed_walk<linear_params, prepared::END> {

@@ -13,16 +13,16 @@ static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the 
 
 constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;
 
-// In both memories the same bytes: tiles as swizzle has them, blocks of 16 x 16 pairs in the order in which lanes hold operands of mma.sync. In two parts, of
-// which the walk needs the first one first.
+// In both memories the same bytes: tiles as swizzle has them, blocks of 16 x 16 pairs in the order in which lanes hold operands of mma.sync. Of T there
+// are two of them, as its elements are two numbers each (linear/inverse_tiles.cuh). In two parts, of which the walk needs the first one first.
 struct prepared {
     static constexpr int TILE = CHUNK_TOKENS * KEY_PAD * 2;
     static constexpr int BLOCK = 32 * 16, BLOCKS = CHUNK_STEPS * (CHUNK_STEPS + 1) / 2 * BLOCK; // on the diagonal and below it
-    static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + BLOCKS;         // k e^G, T
+    static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + 2 * BLOCKS;     // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
     // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two of each token.
-    static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
+    static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + 2 * BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
     // BYTES: END or END_BACK.
     template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
@@ -41,7 +41,7 @@ struct beta_power {
         return {__uint_as_float(exponent), __uint_as_float(0x7f000000u - exponent)};
     }
 };
-// As C, for the planner: 388 pad + 10240
-static_assert(prepared::END == 388 * KEY_PAD + 10240, "the planner says the same");
+// As C, for the planner: 388 pad + 15360
+static_assert(prepared::END == 388 * KEY_PAD + 15360, "the planner says the same");
 
 } // namespace linear

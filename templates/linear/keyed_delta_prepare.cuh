@@ -6,6 +6,7 @@
 // c_i - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle, e^(b + .. + b), which is e^0 at most.
 #pragma once
 #include "linear/channel_logs.cuh"
+#include "linear/inverse_tiles.cuh"
 #include "linear/keyed_delta_parts.cuh"
 #include "linear/triangle.cuh"
 
@@ -257,6 +258,13 @@ template <bool BACK, class P> struct keyed_chunk {
             }
         }
     }
+    // A block of T, at a place of the first of its two.
+    __device__ __forceinline__ void store_words(int place, const two_words (&word)[4]) const
+    {
+        uint4 *own = reinterpret_cast<uint4 *>(to + place) + lane_id();
+        own[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
+        own[prepared::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+    }
     // T, as the second operand; this warp's steps of rows are those of its number, so that each has blocks of every length.
     __device__ __forceinline__ void store_inverse(const float *beta) const
     {
@@ -264,7 +272,7 @@ template <bool BACK, class P> struct keyed_chunk {
 #pragma unroll
         for (int i = 0; i < CHUNK_STEPS; i++) {
             for (int j = own(); j <= i; j += CHUNK_STEPS) {
-                u32 word[4];
+                two_words word[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     const int row = i * STEP + lane_id() / 4 + n / 2 * 8;
@@ -272,9 +280,9 @@ template <bool BACK, class P> struct keyed_chunk {
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
                     const float by = APART ? beta_power::in(beta[row]).inverse : 1.0f;
-                    word[n] = pack<element>(column <= row ? by * beta[column] * two[0] : 0.0f, column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
+                    word[n] = two_words::of(column <= row ? by * beta[column] * two[0] : 0.0f, column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
                 }
-                *reinterpret_cast<uint4 *>(to + prepared::INVERSE + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+                store_words(prepared::INVERSE + prepared::block(i, j), word);
             }
         }
     }
@@ -285,7 +293,7 @@ template <bool BACK, class P> struct keyed_chunk {
 #pragma unroll
         for (int i = 0; i < CHUNK_STEPS; i++) {
             for (int j = own(); j <= i; j += CHUNK_STEPS) {
-                u32 word[4];
+                two_words word[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     const int row = i * STEP + lane_id() % 4 * 2 + n % 2 * 8;
@@ -293,9 +301,9 @@ template <bool BACK, class P> struct keyed_chunk {
                     const float low = column <= row ? t[row][column] : 0.0f;
                     const float high = column <= row + 1 ? t[row + 1][column] : 0.0f;
                     const float by = beta[column] * (APART ? beta_power::in(beta[column]).inverse : 1.0f);
-                    word[n] = pack<element>(by * low, by * high);
+                    word[n] = two_words::of(by * low, by * high);
                 }
-                *reinterpret_cast<uint4 *>(to + prepared::INVERSE_BACK + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+                store_words(prepared::INVERSE_BACK + prepared::block(i, j), word);
             }
         }
     }

@@ -97,6 +97,13 @@ template <class P, int BYTES> struct keyed_walk {
             round(r[t], x[2 * t], x[2 * t + 1]);
         }
     }
+    // x and y += a times a block of 16 columns.
+    DEV void multiply_block(float (&x)[4], float (&y)[4], const u32 (&a)[4], u32 at)
+    {
+        const uint4 b = load_shared16(at);
+        mma_16x8x16<element>(x, a, b.x, b.y);
+        mma_16x8x16<element>(y, a, b.z, b.w);
+    }
     // r becomes T r.
     __device__ __forceinline__ void solve(u32 (&r)[CHUNK_STEPS][4]) const
     {
@@ -105,9 +112,8 @@ template <class P, int BYTES> struct keyed_walk {
             float x[2][4] = {};
 #pragma unroll
             for (int j = 0; j <= i; j++) {
-                const uint4 b = load_shared16(block(prepared::INVERSE, i, j));
-                mma_16x8x16<element>(x[0], r[j], b.x, b.y);
-                mma_16x8x16<element>(x[1], r[j], b.z, b.w);
+                multiply_block(x[0], x[1], r[j], block(prepared::INVERSE + prepared::BLOCKS, i, j));
+                multiply_block(x[0], x[1], r[j], block(prepared::INVERSE, i, j));
             }
             round(r[i], x[0], x[1]);
         }

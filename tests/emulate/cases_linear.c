@@ -253,6 +253,8 @@ static void add_over(struct case_list *list)
 /* linear/backward/delta_walk.cuh and delta_sm90.cuh: with a decay and without, gates that leave nothing,
    betas of 0, from the last token to the first, an output mod that reads v; head dims of one slice of
    channels and of two. */
+static const struct shape ONE_TOKEN = {1, 4, 4, 1, 1, 1, LAYOUT_COMPACT, " cu state_index "};
+
 static void add_delta_back(struct case_list *list, const char *template_name, bool hopper)
 {
     static const char *const NAME[] = {"delta_rule", "gated_delta", "delta_by_head", "delta_with_resets",
@@ -270,7 +272,8 @@ static void add_delta_back(struct case_list *list, const char *template_name, bo
                 c.pass = LATHE_BACKWARD;
                 c.deterministic = true;
                 c.template_name = template_name;
-                for (int s = 0; s < COUNT(CHUNKS); s++)
+                add(list, c, &ONE_TOKEN);
+                for (int s = 1; s < COUNT(CHUNKS); s++)
                     add(list, c, &CHUNKS[s]);
             }
         }

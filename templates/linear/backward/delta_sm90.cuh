@@ -152,6 +152,18 @@ struct gradient_walk {
         wait_products<0>(out.weighed);
         pairs_barriers::of(shared).taken();
     }
+    // y = T' x.
+    DEV void start_inverse(float (&y)[8][4], const u32 (&x)[STEPS][4], u32 inverse)
+    {
+        const u64 b = panel::descriptor(of_the_warp(inverse), PANEL);
+        fence_products(y);
+#pragma unroll
+        for (int n = 0; n < 2 * STEPS; n++) { // what its first numbers lack first
+            const int at = (n < STEPS ? PANEL : 0) + n % STEPS * 16 * 128;
+            wgmma<64>::template rs<true>(y, x[n % STEPS], b + descriptor_step(at), n == 0 ? 0 : 1);
+        }
+        commit_products();
+    }
     // The n-th chunk of the walk, whose first token is at `place`; state: the gradient of the state behind it, then in front of it. No product is under way
     // where the next one begins: ptxas would wait for each.
     __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], outputs &out, const delta_ring &ring, int n, int place, bool more) const
@@ -183,7 +195,7 @@ struct gradient_walk {
             columns::decay(state, factors);
         }
         weigh_outputs(out.z, factors);
-        start_pv<element, CHUNK_TOKENS, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 0);
+        start_inverse(y, x, tiles + delta_stage::INVERSE);
         start_update<element, DEPTH>(state, out.z, tiles + delta_stage::Q);
         wait_products<1>(y);
         pack_weights<element, 8>(x, y);

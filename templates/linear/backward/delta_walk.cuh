@@ -13,16 +13,16 @@ static_assert(!cfg::STATE_BY_COLUMN, "these leave states as [key channel][value 
 template <bool BACK> struct walk_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int KEYS = 0, QUERIES = KEYS + KEY_BYTES, VALUES = QUERIES + (BACK ? KEY_BYTES : 0); // v, or what flows back to o
-    static constexpr int INVERSE = VALUES + VALUE_BYTES, STAGE = INVERSE + MATRIX_BYTES;
+    static constexpr int INVERSE = VALUES + VALUE_BYTES, STAGE = INVERSE + 2 * INVERSE_BYTES;
     static constexpr int STATE = STAGE * cfg::CHUNK_STAGES, FIRST = STATE + PAD_D * CHUNK_COLUMNS * 2; // what T or its transpose is multiplied by
     static constexpr int RESULT = FIRST + VALUE_BYTES, WEIGHED = RESULT + VALUE_BYTES;               // X or dv, as it is, and as the state takes it up
     static constexpr int SCORES = WEIGHED + VALUE_BYTES, SUMS = SCORES + (BACK ? MATRIX_BYTES : 0);
     static constexpr int END = SUMS + 2 * CHUNK_TOKENS * 4; // of a chunk's logarithms, of two chunks
 };
-// As C, for the planner: stages * 128 * (pad of d + 128) + 128 * pad of d + 25088; of bwd_back, with 2 pad of d in the brackets, and 33280.
+// As C, for the planner: stages * 128 * (pad of d + 192) + 128 * pad of d + 25088; of bwd_back, with 2 pad of d in the brackets, and 33280.
 template <bool BACK> constexpr int delta_walk_smem_bytes() { return walk_layout<BACK>::END; }
-static_assert(delta_walk_smem_bytes<false>() == cfg::CHUNK_STAGES * 128 * (PAD_D + 128) + 128 * PAD_D + 25088, "the planner says the same");
-static_assert(delta_walk_smem_bytes<true>() == cfg::CHUNK_STAGES * 128 * (2 * PAD_D + 128) + 128 * PAD_D + 33280, "the planner says the same");
+static_assert(delta_walk_smem_bytes<false>() == cfg::CHUNK_STAGES * 128 * (PAD_D + 192) + 128 * PAD_D + 25088, "the planner says the same");
+static_assert(delta_walk_smem_bytes<true>() == cfg::CHUNK_STAGES * 128 * (2 * PAD_D + 192) + 128 * PAD_D + 33280, "the planner says the same");
 
 template <bool BACK> struct delta_walk {
     using element = cfg::element;
@@ -41,6 +41,10 @@ template <bool BACK> struct delta_walk {
 
     // ---- memory -----------------------------------------------------------------------------------------------
 
+    struct inverse_tile {
+        u32 of_stage;
+        __device__ __forceinline__ u32 operator()(int row, int part) const { return of_stage + layout::INVERSE + swizzle<CHUNK_TOKENS>::offset(row, part); }
+    };
     __device__ __forceinline__ void fetch(int n, int place) const
     {
         const u32 to = stage_of(n);
@@ -51,8 +55,7 @@ template <bool BACK> struct delta_walk {
         } else {
             load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first, p.v_t, w.left);
         }
-        const element *inverse = static_cast<const element *>(p.inverse) + chunk_of_head(p, w, place) * INVERSE_ELEMENTS;
-        load_rows<CHUNK_TOKENS, WALK_THREADS>(to + layout::INVERSE, inverse, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+        load_inverse_tiles<WALK_THREADS>(static_cast<const element *>(p.inverse) + chunk_of_head(p, w, place) * INVERSE_STORED, inverse_tile{to});
         load_sums(sums_of(n), p, w, place);
         copy_commit();
     }
@@ -136,7 +139,9 @@ template <bool BACK> struct delta_walk {
         });
         __syncthreads();
         float y[HALF / 8][4] = {};
-        add_product<CHUNK_TOKENS>(y, left_rows<CHUNK_TOKENS>::of(stage + layout::INVERSE, row0()), right_columns<CHUNK_COLUMNS>::of(tile(layout::FIRST), column0()));
+        const auto first = right_columns<CHUNK_COLUMNS>::of(tile(layout::FIRST), column0());
+        add_product<CHUNK_TOKENS>(y, left_rows<CHUNK_TOKENS>::of(stage + layout::INVERSE + INVERSE_BYTES, row0()), first);
+        add_product<CHUNK_TOKENS>(y, left_rows<CHUNK_TOKENS>::of(stage + layout::INVERSE, row0()), first);
         const row_pair by = logs.rows_to_end(row0());
         each_pair(y, row0(), column0(), [&](int r, int row, int column, float a, float b) {
             store_pair<CHUNK_COLUMNS>(tile(layout::RESULT), row, column, a, b);
@@ -193,7 +198,9 @@ template <bool BACK> struct delta_walk {
         each_pair(x, row0(), column0(), [&](int, int row, int column, float a, float b) { store_pair<CHUNK_COLUMNS>(tile(layout::FIRST), row, column, a, b); });
         __syncthreads();
         float y[HALF / 8][4] = {};
-        add_product<CHUNK_TOKENS>(y, left_columns<CHUNK_TOKENS>::of(stage + layout::INVERSE, row0()), right_columns<CHUNK_COLUMNS>::of(tile(layout::FIRST), column0()));
+        const auto first = right_columns<CHUNK_COLUMNS>::of(tile(layout::FIRST), column0());
+        add_product<CHUNK_TOKENS>(y, left_columns<CHUNK_TOKENS>::of(stage + layout::INVERSE + INVERSE_BYTES, row0()), first);
+        add_product<CHUNK_TOKENS>(y, left_columns<CHUNK_TOKENS>::of(stage + layout::INVERSE, row0()), first);
         const row_pair by = logs.rows_from_start(row0(), -1.0f);
         each_pair(y, row0(), column0(), [&](int r, int row, int column, float a, float b) {
             store_pair<CHUNK_COLUMNS>(tile(layout::RESULT), row, column, a, b);
@@ -223,6 +230,9 @@ template <bool BACK> struct delta_walk {
     {
         const int chunks = chunks_of(w.s.length);
         const auto place_of = [&](int n) { return (BACK ? chunks - 1 - n : n) * CHUNK_TOKENS; };
+        for (int n = 0; n < cfg::CHUNK_STAGES; n++) {
+            clear_inverse_tiles<WALK_THREADS>(inverse_tile{stage_of(n)});
+        }
         if (chunks > 0) {
             fetch(0, place_of(0));
         }

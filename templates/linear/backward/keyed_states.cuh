@@ -20,10 +20,10 @@ namespace linear {
 static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D, "blocks have all of what they leave between them");
 
 using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
-// As C, for the planner: 388 pad of d + 23824, and max(384 pad of d, 36864) + 56 pad of d + 2304, of all of its parts
+// As C, for the planner: 388 pad of d + 34064, and max(384 pad of d, 36864) + 56 pad of d + 2304, of all of its parts
 constexpr int keyed_states_smem_bytes() { return back_walk::END + 4 * COLUMN_WARPS; }
 constexpr int keyed_prepare_back_smem_bytes() { return keyed_layout::END_BACK; }
-static_assert(keyed_states_smem_bytes() == 388 * KEY_PAD + 23824, "the planner says the same");
+static_assert(keyed_states_smem_bytes() == 388 * KEY_PAD + 34064, "the planner says the same");
 static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * KEY_PAD, 36864) + 56 * KEY_PAD + 2304, "the planner says the same");
 
 struct keyed_states : back_walk {
@@ -168,7 +168,7 @@ struct keyed_states : back_walk {
     {
         static_assert(prepared::PAIRS == prepared::WRITE_K + prepared::TILE, "A lies behind what writes");
         copy<prepared::WRITE_K, prepared::TILE + prepared::BLOCKS>(number);
-        copy<prepared::INVERSE_BACK, prepared::BLOCKS>(number);
+        copy<prepared::INVERSE_BACK, 2 * prepared::BLOCKS>(number);
         load_powers(number);
         load_values(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, number);
         copy_commit();
@@ -224,6 +224,7 @@ struct keyed_states : back_walk {
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t++) { // the first ones are needed no more
             float y[2][4] = {};
+            add_column(y[0], y[1], z, prepared::INVERSE_BACK + prepared::BLOCKS, t);
             add_column(y[0], y[1], z, prepared::INVERSE_BACK, t);
             round(z[t], y[0], y[1]);
         }

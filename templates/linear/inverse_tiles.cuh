@@ -1,0 +1,70 @@
+// linear/inverse_tiles.cuh: T of a chunk (linear/delta_inverse.cuh) in memory and on its way into a block: each element as two numbers of 16 bits.
+//
+// What one number is off by is alike for all tokens whose keys are: along them it adds up, and where beta is near 2 nothing makes it smaller again. In memory are
+// the blocks of 16 x 16 on the diagonal and below it, row by row, and behind them the same of the second numbers; in shared memory a tile of each, INVERSE_BYTES
+// apart, with zeros above.
+#pragma once
+#include "linear/chunk.cuh"
+
+namespace linear {
+
+constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32; // of 16 bytes
+constexpr int INVERSE_STORED = 2 * 8 * INVERSE_UNITS; // elements
+constexpr int INVERSE_BYTES = 2 * INVERSE_ELEMENTS;
+static_assert(INVERSE_STEPS == 4, "inverse_unit counts blocks so");
+
+// Two elements: what 16 bits have of them, and what that is short of.
+struct two_words {
+    u32 high, low;
+    DEV two_words of(float x, float y)
+    {
+        two_words s;
+        float kept[2];
+        s.high = pack<cfg::element>(x, y);
+        unpack<cfg::element>(s.high, kept[0], kept[1]);
+        s.low = pack<cfg::element>(x - kept[0], y - kept[1]);
+        return s;
+    }
+};
+
+struct inverse_unit { // eight elements of a row
+    int row, column;
+    DEV inverse_unit of(int n)
+    {
+        const int block = n / 32;
+        const int i = (block >= 1 ? 1 : 0) + (block >= 3 ? 1 : 0) + (block >= 6 ? 1 : 0);
+        return {16 * i + n % 32 / 2, 16 * (block - i * (i + 1) / 2) + n % 2 * 8};
+    }
+    DEV inverse_unit above(int n) // of the blocks above the diagonal
+    {
+        const int block = n / 32;
+        const int i = 1 + (block >= 1 ? 1 : 0) + (block >= 3 ? 1 : 0);
+        return {16 * (block - i * (i - 1) / 2) + n % 32 / 2, 16 * i + n % 2 * 8};
+    }
+};
+
+// place(row, 16 bytes of it): where they lie in the first tile.
+template <int OF_BLOCK, class F> DEV void load_inverse_tiles(const cfg::element *from, const F &place)
+{
+#pragma unroll
+    for (int i = 0; i < (2 * INVERSE_UNITS + OF_BLOCK - 1) / OF_BLOCK; i++) {
+        const int n = static_cast<int>(fresh_thread()) % OF_BLOCK + i * OF_BLOCK;
+        if (2 * INVERSE_UNITS % OF_BLOCK == 0 || n < 2 * INVERSE_UNITS) {
+            const bool low = n >= INVERSE_UNITS;
+            const inverse_unit own = inverse_unit::of(low ? n - INVERSE_UNITS : n);
+            copy16_async(place(own.row, own.column / 8) + (low ? INVERSE_BYTES : 0), from + 8 * n, 16);
+        }
+    }
+}
+// Once: nothing else is ever written there.
+template <int OF_BLOCK, class F> DEV void clear_inverse_tiles(const F &place)
+{
+    constexpr int UNITS = INVERSE_STEPS * (INVERSE_STEPS - 1) / 2 * 32;
+    for (int n = static_cast<int>(threadIdx.x) % OF_BLOCK; n < 2 * UNITS; n += OF_BLOCK) {
+        const inverse_unit own = inverse_unit::above(n % UNITS);
+        const float zeros[4] = {};
+        store_shared16(place(own.row, own.column / 8) + (n >= UNITS ? INVERSE_BYTES : 0), zeros);
+    }
+}
+
+} // namespace linear
