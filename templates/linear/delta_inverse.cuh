@@ -62,9 +62,9 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
         for (int k = 0; k < 4; k++) {
             word[k] = two_words::of(x[2 * k], x[2 * k + 1]);
         }
-        uint4 *first = reinterpret_cast<uint4 *>(to) + n; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
+        uint4 *first = reinterpret_cast<uint4 *>(to) + (row * CHUNK_TOKENS + column) / 8; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
         first[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
-        first[INVERSE_UNITS] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+        first[INVERSE_ELEMENTS / 8] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
     }
 }
 

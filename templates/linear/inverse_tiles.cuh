@@ -1,16 +1,16 @@
 // linear/inverse_tiles.cuh: T of a chunk (linear/delta_inverse.cuh) in memory and on its way into a block: each element as two numbers of 16 bits.
 //
-// What one number is off by is alike for all tokens whose keys are: along them it adds up, and where beta is near 2 nothing makes it smaller again. In memory are
-// the blocks of 16 x 16 on the diagonal and below it, row by row, and behind them the same of the second numbers; in shared memory a tile of each, INVERSE_BYTES
-// apart, with zeros above.
+// What one number is off by is alike for all tokens whose keys are: along them it adds up, and where beta is near 2 nothing makes it smaller again. In memory
+// is a matrix of the first numbers, with nothing in the blocks of 16 x 16 above the diagonal, and one of the second numbers behind it; in shared memory a tile of
+// each, INVERSE_BYTES apart, with zeros there.
 #pragma once
 #include "linear/chunk.cuh"
 
 namespace linear {
 
-constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32; // of 16 bytes
-constexpr int INVERSE_STORED = 2 * 8 * INVERSE_UNITS; // elements
-constexpr int INVERSE_BYTES = 2 * INVERSE_ELEMENTS;
+constexpr int INVERSE_STORED = 2 * INVERSE_ELEMENTS;
+constexpr int INVERSE_BYTES = 2 * INVERSE_ELEMENTS; // of either tile
+constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32; // of 16 bytes, of either
 static_assert(INVERSE_STEPS == 4, "inverse_unit counts blocks so");
 
 // Two elements: what 16 bits have of them, and what that is short of.
@@ -46,13 +46,18 @@ struct inverse_unit { // eight elements of a row
 // place(row, 16 bytes of it): where they lie in the first tile.
 template <int OF_BLOCK, class F> DEV void load_inverse_tiles(const cfg::element *from, const F &place)
 {
+    constexpr int ACROSS = CHUNK_TOKENS / 8;
+    const int thread = static_cast<int>(fresh_thread()) % OF_BLOCK;
+    const int step = thread / ACROSS / 16;
+    const int last = thread % ACROSS / 2; // from this step on
+    const u32 to = place(thread / ACROSS, thread % ACROSS);
+    const cfg::element *own = from + 8 * thread;
 #pragma unroll
-    for (int i = 0; i < (2 * INVERSE_UNITS + OF_BLOCK - 1) / OF_BLOCK; i++) {
-        const int n = static_cast<int>(fresh_thread()) % OF_BLOCK + i * OF_BLOCK;
-        if (2 * INVERSE_UNITS % OF_BLOCK == 0 || n < 2 * INVERSE_UNITS) {
-            const bool low = n >= INVERSE_UNITS;
-            const inverse_unit own = inverse_unit::of(low ? n - INVERSE_UNITS : n);
-            copy16_async(place(own.row, own.column / 8) + (low ? INVERSE_BYTES : 0), from + 8 * n, 16);
+    for (int i = 0; i < CHUNK_TOKENS * ACROSS / OF_BLOCK; i++) {
+        const u32 row = static_cast<u32>(i * OF_BLOCK * 16); // rows are as long in both memories, and eight of them apart alike
+        if (last <= step + i * OF_BLOCK / ACROSS / 16) {
+            copy16_async(to + row, own + 8 * i * OF_BLOCK, 16);
+            copy16_async(to + row + INVERSE_BYTES, own + 8 * i * OF_BLOCK + INVERSE_ELEMENTS, 16);
         }
     }
 }

@@ -28,6 +28,15 @@ template <int ROWS> struct shape {
     }
 };
 
+// What a decay does, as one number. Of a weak one, up to 0: what an element loses, as a part of it, e^log - 1, as over thousands of tokens factors near 1 would
+// lose what their rounding loses. Of a strong one, above 0: what is left, e^log, as 1 less what is lost would have few digits. ALL_LOST: nothing.
+constexpr float ALL_LOST = 2.0f;
+struct decay_factors { // an element becomes `keeps` and `loses` times itself
+    float keeps, loses;
+    DEV decay_factors of(float by) { return {by <= 0.0f ? 1.0f : by < ALL_LOST ? by : 0.0f, fminf(by, 0.0f)}; }
+    DEV float apply(float x, const decay_factors &by) { return x * by.keeps + x * by.loses; }
+};
+
 // WIDE: columns of a thread.
 template <int ROWS, int WIDE = shape<ROWS>::N> struct tile {
     using s = shape<ROWS>;
@@ -78,17 +87,28 @@ template <int ROWS, int WIDE = shape<ROWS>::N> struct tile {
     {
         each_place([](float &a, int, int) { a = 0.0f; });
     }
-    __device__ __forceinline__ void lose(float by) // what each element loses, as a part of it: from -1 to 0
+    // By decay_by of tokens.cuh.
+    __device__ __forceinline__ void decay(float by)
     {
-        each_place([&](float &a, int, int) { a += a * by; });
+        if (by <= 0.0f) { // all threads
+            each_place([&](float &a, int, int) { a += a * by; });
+        } else {
+            const float left = decay_factors::of(by).keeps;
+            each_place([&](float &a, int, int) { a *= left; });
+        }
     }
-    __device__ __forceinline__ void lose_rows(const float *by)
+    __device__ __forceinline__ void decay_rows(const float *by)
     {
-        each(by, [](float &a, float r, int) { a += a * r; });
+        each(by, [](float &a, float r, int) { a = decay_factors::apply(a, decay_factors::of(r)); });
     }
-    __device__ __forceinline__ void lose_columns(const float (&by)[WIDE])
+    __device__ __forceinline__ void decay_columns(const float (&by)[WIDE])
     {
-        each_place([&](float &a, int, int n) { a += a * by[n]; });
+        decay_factors own[WIDE];
+#pragma unroll
+        for (int n = 0; n < WIDE; n++) {
+            own[n] = decay_factors::of(by[n]);
+        }
+        each_place([&](float &a, int, int n) { a = decay_factors::apply(a, own[n]); });
     }
     __device__ __forceinline__ void add(const float *row, const float (&column)[WIDE])
     {

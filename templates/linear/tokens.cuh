@@ -96,13 +96,14 @@ template <int W, class T> DEV void store_any(T *to, const float (&x)[W])
     }
 }
 
-// What a decay takes from the state, e^log - 1: a weak one over thousands of tokens would lose what the rounding of factors near 1 loses. -1e4: all of it.
-DEV float loss_of(float log)
+// See ALL_LOST.
+DEV float decay_by(float log)
 {
     if (log > -0.25f) {
         return log * (1.0f + log * (1.0f / 2.0f) * (1.0f + log * (1.0f / 3.0f) * (1.0f + log * (1.0f / 4.0f) * (1.0f + log * (1.0f / 5.0f) * (1.0f + log * (1.0f / 6.0f))))));
     }
-    return exp2_approx(log * 0x1.715476p0f) - 1.0f;
+    const float left = exp2_approx(log * 0x1.715476p0f);
+    return left > 0.0f ? left : ALL_LOST;
 }
 
 } // namespace linear

@@ -31,7 +31,7 @@ struct batch { // of tokens, as the walk takes them
     alignas(16) float q[TOKENS][columns::PAD];
     alignas(16) float k[TOKENS][columns::PAD];
     alignas(16) float v[TOKENS][columns::COLUMNS];
-    alignas(16) float keys[TOKENS][DECAY_BY_KEY ? columns::PAD : 4];         // what rows lose,
+    alignas(16) float keys[TOKENS][DECAY_BY_KEY ? columns::PAD : 4];         // decay_by of rows,
     alignas(16) float values[TOKENS][DECAY_BY_VALUE ? columns::COLUMNS : 4]; // of columns,
     float all[TOKENS];                                                       // the whole state
     float beta[TOKENS];
@@ -79,11 +79,11 @@ struct work {
     __device__ __forceinline__ bool has(int place) const { return place < s.length; }
     template <class P> __device__ __forceinline__ float all(const P &p, int place) const
     {
-        return has(place) ? loss_of(variant::decay(p.x, p.z, head, row(p, place), 0)) : 0.0f;
+        return has(place) ? decay_by(variant::decay(p.x, p.z, head, row(p, place), 0)) : 0.0f;
     }
     template <class P> __device__ __forceinline__ float channel(const P &p, int place, int channel, int channels) const
     {
-        return has(place) && channel < channels ? loss_of(variant::decay(p.x, p.z, head, row(p, place), channel)) : 0.0f;
+        return has(place) && channel < channels ? decay_by(variant::decay(p.x, p.z, head, row(p, place), channel)) : 0.0f;
     }
     template <class P> __device__ __forceinline__ float beta(const P &p, int place) const
     {
@@ -143,7 +143,7 @@ template <class P, class T> struct column_loader {
 DEV void decay_state(state_tile &state, const batch &b, int n)
 {
     if constexpr (DECAY_BY_KEY) {
-        state.lose_rows(b.keys[n]);
+        state.decay_rows(b.keys[n]);
     } else if constexpr (DECAY_BY_VALUE) {
         float own[columns::N];
         float by[WIDE];
@@ -152,9 +152,9 @@ DEV void decay_state(state_tile &state, const batch &b, int n)
         for (int i = 0; i < WIDE; i++) {
             by[i] = own[min_of(i, columns::N - 1)]; // there is no sum of keys beside such a decay
         }
-        state.lose_columns(by);
+        state.decay_columns(by);
     } else if constexpr (DECAYS) {
-        state.lose(b.all[n]);
+        state.decay(b.all[n]);
     }
 }
 // Of this thread's columns.

@@ -75,6 +75,21 @@ static const char *const HARD[] = {"b=1,h=2,h_k=1,t=145,d=128,d_v=64,seqs=1",
         }                                                                                                    \
     }
 
+/* Nearly one key for all tokens, which a beta near 2 never forgets; gates that are mild everywhere, and ones
+   that leave 2e-9 everywhere. */
+static const char *const EDGES[] = {"b=1,h=4,h_k=4,t=300,d=64,d_v=64,seqs=1",
+                                    "b=1,h=2,h_k=1,t=130,d=128,d_v=128,seqs=1", NULL};
+#define REPEATED                                                                                             \
+    QUERIES, ARG("k", ROLE_TENSOR, LATHE_NONE, "b h_k t d", FILL_NORMAL, 3.0, 0.1, false, true), VALUES,     \
+        STATES
+#define EDGE(name, ...)                                                                                      \
+    {                                                                                                        \
+        name, EDGES, 0, false, false, false,                                                                 \
+        {                                                                                                    \
+            __VA_ARGS__, END                                                                                 \
+        }                                                                                                    \
+    }
+
 /* Forms that no shipped spec has: walks from the last token on, reads of all tokens, decays by value channel,
    of a number a head, gates of 0 beside ones that leave nothing, sums of keys in and out. */
 static const char *const FORMS[] = {"b=2,h=4,h_k=2,t=130,d=64,d_v=72,seqs=2",
@@ -118,7 +133,7 @@ static const struct {
 } OWN_SPECS[] = {{OWN(backwards)},        {OWN(all_tokens)},   {OWN(all_normalised)},   {OWN(by_value)},
                  {OWN(learned_head)},     {OWN(with_resets)},  {OWN(turned)},           {OWN(normalised)},
                  {OWN(normalised_bonus)}, {OWN(token_bonus)},  {OWN(delta_backwards)},  {OWN(valued_delta)},
-                 {OWN(keyed_backwards)},  {OWN(keyed_resets)}, {OWN(delta_with_resets)}};
+                 {OWN(keyed_backwards)},  {OWN(keyed_resets)}, {OWN(delta_with_resets)}, {OWN(delta_by_head)}};
 
 const char *linear_text(const char *name)
 {
@@ -175,5 +190,12 @@ const struct map_spec linear_specs[] = {
     POOL("gla", GATE("g", "b h t d", -1.0, 0.0), END),
     POOL("gated_delta", GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -1.0, 0.0), END),
     POOL("kda", GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t d", -1.0, 0.0), END),
+    EDGE("delta_rule", REPEATED, GATE("beta", "b h t", 0.95, 1.0)),
+    EDGE("delta_rule", REPEATED, GATE("beta", "b h t", 1.95, 2.0)),
+    EDGE("kda", REPEATED, GATE("beta", "b h t", 1.95, 2.0), GATE("g", "b h t d", -0.002, 0.0)),
+    EDGE("simple_gla", TOKENS, STATES, GATE("g", "b h t", -0.12, -0.08)),
+    EDGE("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -0.12, -0.08)),
+    EDGE("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -21.0, -19.0)),
+    FORM("delta_by_head", TOKENS, STATES, GATE("r", "b h t", -1.0, 1.0), LEARNED("a", "h", 0.0, 0.5)),
 };
 const int linear_spec_count = (int)(sizeof linear_specs / sizeof linear_specs[0]);

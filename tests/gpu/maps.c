@@ -382,9 +382,21 @@ static double products_of(const struct reference *r, const char *name, const cha
     return sum;
 }
 
+/* Token by token a token's pair with itself is on neither side of that difference, but beside a bonus, or of a
+ * decay by value channel. */
+static bool reads_otherwise(const char *name)
+{
+    static const char *const OTHERWISE[] = {"rwkv6", "token_bonus", "normalised_bonus", "by_value", "valued_delta"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof OTHERWISE / sizeof *OTHERWISE; i++) {
+        is |= strcmp(name, OTHERWISE[i]) == 0;
+    }
+    return is;
+}
+
 /* What may be left of an element where the terms of a sum along tokens cancel; of a gradient through a decay
  * it is of the products that cancel. */
-static double least_of(const struct tensor *t, const struct reference *r)
+static double least_of(const struct tensor *t, const struct reference *r, lathe_dtype dtype)
 {
     static const double LEAST = 1e-6;
     /* "w" is also the weight of a norm, with one dim, and "r" the delta rule's beta, with three. */
@@ -402,11 +414,18 @@ static double least_of(const struct tensor *t, const struct reference *r)
     }
     const char *const sizes = r->c->map->sizes;
     const int64_t tokens = map_size(sizes, "t");
+    const bool each = t->count >= tokens * map_size(sizes, "b");
+    if (each && dtype == LATHE_F32 && !reads_otherwise(r->c->map->spec->name)) {
+        return 0.0; /* so small as decays make it */
+    }
     const double products =
         sqrt(products_of(r, "q", "dq") + products_of(r, "k", "dk") + products_of(r, "v", "dv"));
-    const double left = sums_left(products, tokens, t->count >= tokens * map_size(sizes, "b"));
+    const double left = sums_left(products, tokens, each);
     return fmax(LEAST, left / sqrt((double)t->count));
 }
+
+static const double NEAR = 0.75;
+static const double MOVED = 2.0 / 3.0; /* of what roundings move elsewhere: q, k and v are moved at once */
 
 /* A sum along tokens whose terms cancel, as the gradient of a number a head, may be off by more than a part
  * of itself: by what roundings of the operands move in it. That is asked where the plain bound fails, since
@@ -415,7 +434,7 @@ static const char *compare_moved(const struct tensor *t, const double *expected,
                                  const struct test_case *one, double *worst, char *why, size_t size)
 {
     double *sample[SAMPLES] = {NULL};
-    struct spread spread = {{NULL}, sums_noise_size(one->run[0].dtype), least_of(t, r)};
+    struct spread spread = {{NULL}, MOVED * sums_noise_size(one->run[0].dtype), least_of(t, r, one->run[0].dtype)};
     bool good = run_moved(r);
     for (int s = 0; s < SAMPLES && good; s++) {
         spread.sample[s] = sample[s] = expected_of(&r->moved[s], t->row.name);
@@ -429,7 +448,6 @@ static const char *compare_moved(const struct tensor *t, const double *expected,
     return wrong;
 }
 
-static const double NEAR = 0.75;
 
 /* One result after both launches: NULL or what is wrong. One that is near its plain bound is judged by what
  * roundings move, too, so that the worst error of a group is a part of what is allowed. */
@@ -438,7 +456,7 @@ static const char *judge(const struct placed *p, int i, const double *expected, 
 {
     const struct tensor *t = &p->tensor[i];
     const struct test_case *c = r->c;
-    const struct spread least = {.least = c->sums ? least_of(t, r) : 0.0};
+    const struct spread least = {.least = c->sums ? least_of(t, r, run.dtype) : 0.0};
     struct test_case one = *c;
     one.run[0] = run;
     double part = 0.0;

@@ -406,15 +406,19 @@ struct delta_chunk {
             behind += lane_id() + step < 32 ? later : 0.0f;
             ahead += lane_id() >= step ? before : 0.0f;
         }
-        store_decay(2 * lane_id(), state + behind + (ahead - writes[1] - writes[0]));
-        store_decay(2 * lane_id() + 1, state + (behind - reads[0]) + (ahead - writes[1]));
+        float later = __shfl_down_sync(ALL_LANES, behind, 1); // behind this lane's tokens
+        float before = __shfl_up_sync(ALL_LANES, ahead, 1);   // and ahead of them: added up, as a difference would have the digits of larger numbers
+        later = lane_id() < 31 ? later : 0.0f;
+        before = lane_id() > 0 ? before : 0.0f;
+        store_decay(2 * lane_id(), state + (reads[0] + reads[1] + later) + before);
+        store_decay(2 * lane_id() + 1, state + (reads[1] + later) + (before + writes[0]));
     }
-    // What is left behind a decay to 2^-25 is beyond the digits of what was there (see forgets).
+    // Where a decay leaves nothing (see forgets) nothing flows back to its logarithm.
     __device__ __forceinline__ void store_decay(int token, float x) const
     {
         const float log = logs().to(token) - (token > 0 ? logs().to(token - 1) : 0.0f);
         if (w.has(place + token)) {
-            p.dlog[line_of(p, w, place + token)] = log <= -25.0f ? 0.0f : x;
+            p.dlog[line_of(p, w, place + token)] = log <= -126.0f ? 0.0f : x;
         }
     }
 

@@ -138,9 +138,8 @@ template <int N> struct sums_to_end {
     }
 };
 
-// Is what a decay leaves beyond the digits of what it took? Then nothing flows back to its logarithm, which may be large: what is left of sums that cancel
-// would be multiplied by it.
-DEV bool forgets(float loss) { return loss <= -1.0f; }
+// Does a decay leave nothing? Then nothing flows back to its logarithm, which may be large: what is left of sums that cancel would be multiplied by it.
+DEV bool forgets(float by) { return by >= ALL_LOST; }
 
 // Does a chunk end before `place`, a multiple of the tokens of a batch, or the sequence?
 DEV bool is_end(const work &w, int place) { return place % CHUNK == 0 || place >= w.s.length; }

@@ -12,6 +12,10 @@ namespace linear {
 
 using saved_rows = saved_tile<VALUES, rows::N, ROW_SLICES>;
 
+// The gradient of a decay is a difference in which a token's pair with itself is on both sides, however strong the decays are. It is left out of both, and comes
+// to dq and dk behind them.
+constexpr bool OWN_APART = GRADIENT_BY_KEY && !cfg::BONUS && cfg::CAUSAL;
+
 template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves other values, in the workspace
     static constexpr int TOKENS = row_batch::TOKENS;
     using written = typename pick<DELTA, float, cfg::element>::type;
@@ -77,11 +81,11 @@ DEV void decay_rows(row_tile &t, const row_batch &b, int n)
     if constexpr (DECAY_BY_KEY) {
         float by[rows::N];
         load_vec<rows::N, float>(&b.keys[n][rows::column()], by);
-        t.lose_columns(by);
+        t.decay_columns(by);
     } else if constexpr (DECAY_BY_VALUE) {
-        t.lose_rows(b.values[n]);
+        t.decay_rows(b.values[n]);
     } else if constexpr (DECAYS) {
-        t.lose(b.all[n]);
+        t.decay(b.all[n]);
     }
 }
 template <int W> DEV void column_of(const float (&from)[W], float (&x)[rows::N]) { load_vec<rows::N, float>(&from[rows::column()], x); }
@@ -108,7 +112,8 @@ DEV bool writes_row(const work &w, int place) { return w.has(place) && rows::col
 
 // ---- queries ------------------------------------------------------------------------------------------------
 
-template <bool READS, bool WRITES> DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N], float (&dk)[rows::N])
+// ahead(): where the state has been decayed, and the token has not written.
+template <bool READS, bool WRITES, class F> DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N], float (&dk)[rows::N], const F &ahead)
 {
     if constexpr (READS && cfg::BONUS) {
         t.read(b.out[n], dq);
@@ -120,9 +125,13 @@ template <bool READS, bool WRITES> DEV void step_rows(row_tile &t, const row_bat
         if constexpr (cfg::DELTA) {
             t.read(b.z[n], dk);
         }
+        if constexpr (READS && OWN_APART) {
+            t.read(b.out[n], dq);
+        }
+        ahead();
         t.add(b.x[n], k);
     }
-    if constexpr (READS && !cfg::BONUS) {
+    if constexpr (READS && !cfg::BONUS && !OWN_APART) {
         t.read(b.out[n], dq);
     }
 }
@@ -165,7 +174,12 @@ template <bool READS, bool WRITES> DEV void walk_rows(row_batch (&shared)[2], ro
             float part_k[4][rows::N] = {};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                step_rows<READS, WRITES>(t, b, first + i, part_q[i], part_k[i]);
+                step_rows<READS, WRITES>(t, b, first + i, part_q[i], part_k[i], [&] {
+                    const int end = place + first + i + 1;
+                    if (OWN_APART && end <= w.s.length && is_end(w, end)) {
+                        saved_rows::save(loader.p, w, end, t);
+                    }
+                });
             }
             if constexpr (READS) {
                 float dq[rows::N];
@@ -177,7 +191,7 @@ template <bool READS, bool WRITES> DEV void walk_rows(row_batch (&shared)[2], ro
                 store_queries(loader.p, w, b, place + first + lane_id() % 4, first + lane_id() % 4, dq, dk);
             }
         }
-        if constexpr (GRADIENT_BY_KEY) {
+        if constexpr (GRADIENT_BY_KEY && !OWN_APART) {
             const int end = min(place + TOKENS, w.s.length);
             if (is_end(w, end)) {
                 saved_rows::save(loader.p, w, end, t);
@@ -211,11 +225,14 @@ template <bool READS, bool WRITES> DEV void step_rows_back(row_tile &t, const ro
 {
     float q[rows::N];
     column_of(b.q[n], q);
-    if constexpr (WRITES && !cfg::BONUS) {
+    if constexpr (WRITES && !cfg::BONUS && !OWN_APART) {
         t.add(b.out[n], q);
     }
     if constexpr (READS) {
         t.read(b.x[n], dk);
+        if constexpr (OWN_APART) {
+            t.add(b.out[n], q);
+        }
         if constexpr (cfg::DELTA) {
             float k[rows::N];
             column_of(b.k[n], k);
@@ -232,21 +249,53 @@ template <bool READS, bool WRITES> DEV void step_rows_back(row_tile &t, const ro
     }
 }
 
+// What a token's pair with itself weighs, of this thread's rows.
+DEV float own_pair(const row_batch &b, int n)
+{
+    float own = 0.0f;
+#pragma unroll
+    for (int g = 0; g < rows::GROUPS; g++) {
+        const int row = 4 * (lane_id() % ROW_LANES + ROW_LANES * g);
+        float x[4];
+        float out[4];
+        load_vec<4, float>(&b.x[n][row], x);
+        load_vec<4, float>(&b.out[n][row], out);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            own += x[e] * out[e];
+        }
+    }
+    return own;
+}
+
 struct key_gradients {
     const linear_back_params &p;
     const work &w;
     sums_to_end<rows::N> decay;
 
-    __device__ __forceinline__ void store(const row_batch &b, int place, int n, const float (&dk)[rows::N])
+    // own: of OWN_APART.
+    __device__ __forceinline__ void store(const row_batch &b, int place, int n, const float (&dk)[rows::N], float own)
     {
         const bool writes = writes_row(w, place);
         if (writes) {
-            store_vec<rows::N, float>(key_row(p.dk_head, p, w, place), dk);
+            float all[rows::N];
+            column_of(b.q[n], all);
+#pragma unroll
+            for (int i = 0; i < rows::N; i++) {
+                all[i] = OWN_APART ? dk[i] + own * all[i] : dk[i];
+            }
+            store_vec<rows::N, float>(key_row(p.dk_head, p, w, place), all);
         }
         if constexpr (GRADIENT_BY_KEY) {
             float sum[rows::N] = {};
             if (w.has(place) && rows::column() < w.left) {
                 add_terms(b, place, n, dk, sum);
+            }
+            if constexpr (OWN_APART) {
+                __syncwarp(); // others have read it, too
+                if (writes) {
+                    add_own_pair(b, place, n, own);
+                }
             }
             decay.take_four(sum);
             float loss[rows::N];
@@ -262,12 +311,27 @@ struct key_gradients {
             }
         }
     }
+    // To dq.
+    __device__ __forceinline__ void add_own_pair(const row_batch &b, int place, int n, float own) const
+    {
+        float *at = key_row(p.dq_head, p, w, place);
+        float k[rows::N];
+        float dq[rows::N];
+        column_of(b.k[n], k);
+        load_vec<rows::N, float>(at, dq);
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            dq[i] += own * k[i];
+        }
+        store_vec<rows::N, float>(at, dq);
+    }
     // Less what is written, and what is read: with a bonus the state ahead of the token's decay, so that it is a matter of the decays before.
     __device__ __forceinline__ void add_terms(const row_batch &b, int place, int n, const float (&dk)[rows::N], float (&sum)[rows::N])
     {
         float k[rows::N];
         column_of(b.k[n], k);
         const int reader = cfg::BONUS ? place + 1 : place;
+        const bool last = OWN_APART && is_end(w, place + 1); // what is saved is the state ahead of what it writes
         if (!cfg::BONUS || (reader % CHUNK != 0 && w.has(reader))) {
             float q[rows::N];
             float dq[rows::N];
@@ -284,7 +348,7 @@ struct key_gradients {
         }
 #pragma unroll
         for (int i = 0; i < rows::N; i++) {
-            sum[i] += k[i] * (read[i] - dk[i]);
+            sum[i] += k[i] * (last ? read[i] : read[i] - dk[i]);
         }
     }
     __device__ __forceinline__ void before(int place, row_tile &t)
@@ -318,14 +382,20 @@ template <bool READS, bool WRITES> DEV void walk_rows_back(row_batch (&shared)[2
 #pragma unroll 1
         for (int first = TOKENS - 4; first >= 0; first -= 4) {
             float part[4][rows::N] = {};
+            float own_part[4][1] = {};
 #pragma unroll
             for (int i = 3; i >= 0; i--) {
                 step_rows_back<READS, WRITES>(t, b, first + i, part[i]);
+                own_part[i][0] = OWN_APART ? own_pair(b, first + i) : 0.0f;
             }
             if constexpr (READS) {
                 float dk[rows::N];
+                float own[1] = {};
                 sum_rows_of_four(part, dk);
-                out.store(b, place + first + lane_id() % 4, first + lane_id() % 4, dk);
+                if constexpr (OWN_APART) {
+                    sum_rows_of_four(own_part, own);
+                }
+                out.store(b, place + first + lane_id() % 4, first + lane_id() % 4, dk, own[0]);
             }
         }
         if (place > 0) {

@@ -95,6 +95,9 @@ DEV float read_less_written(const linear_back_params &p, const work &w, int plac
     return w.has(place) ? x : 0.0f;
 }
 
+// A decay that leaves less than 2^-25: its gradient is beyond the digits of what is a difference here.
+constexpr float LOST_LOG = -17.33f;
+
 // The gradient of a logarithm: what reads the state from its token on times its gradient, less what is written, and the last state times its gradient.
 DEV void back_decay(const linear_back_params &p)
 {
@@ -109,11 +112,11 @@ DEV void back_decay(const linear_back_params &p)
     for (int first = last_batch(w, AT_ONCE); first >= 0 && w.s.length > 0; first -= AT_ONCE) {
         const int own = first + static_cast<int>(threadIdx.x) * EACH;
         float sum[EACH + 1] = {};
-        float loss[EACH];
+        float log[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             sum[e] = read_less_written(p, w, own + e);
-            loss[e] = loss_of(variant::decay(p.x, p.z, w.head, w.row(p, own + e), 0));
+            log[e] = variant::decay(p.x, p.z, w.head, w.row(p, own + e), 0);
         }
 #pragma unroll
         for (int e = EACH - 1; e >= 0; e--) {
@@ -133,7 +136,7 @@ DEV void back_decay(const linear_back_params &p)
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             if (w.has(own + e)) {
-                p.dlog[line_of(p, w, own + e)] = forgets(loss[e]) ? 0.0f : behind + (later + sum[e]);
+                p.dlog[line_of(p, w, own + e)] = log[e] <= LOST_LOG ? 0.0f : behind + (later + sum[e]);
             }
         }
         behind += all;
