@@ -7,7 +7,9 @@
 #include <stdbool.h>
 
 enum { LINEAR_CHUNK = 64 }; /* tokens that are taken at a time, where they are not taken one by one */
-enum { LINEAR_INVERSE_BYTES = 2 * 2 * LINEAR_CHUNK * LINEAR_CHUNK }; /* of a chunk: linear/inverse_tiles.cuh */
+enum {
+    LINEAR_INVERSE_BYTES = 2 * 2 * LINEAR_CHUNK * LINEAR_CHUNK
+}; /* of a chunk: linear/inverse_tiles.cuh */
 
 /* How a pass goes along the tokens: each family of templates has its own. */
 enum linear_way {

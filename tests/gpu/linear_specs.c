@@ -130,10 +130,12 @@ static const char *const POOLS_PACKED[] = {"b=1,h=2,h_k=1,t=200,d=128,d_v=64,seq
 static const struct {
     const char *name;
     const char *text;
-} OWN_SPECS[] = {{OWN(backwards)},        {OWN(all_tokens)},   {OWN(all_normalised)},   {OWN(by_value)},
-                 {OWN(learned_head)},     {OWN(with_resets)},  {OWN(turned)},           {OWN(normalised)},
-                 {OWN(normalised_bonus)}, {OWN(token_bonus)},  {OWN(delta_backwards)},  {OWN(valued_delta)},
-                 {OWN(keyed_backwards)},  {OWN(keyed_resets)}, {OWN(delta_with_resets)}, {OWN(delta_by_head)}};
+} OWN_SPECS[] = {{OWN(backwards)},       {OWN(all_tokens)},      {OWN(all_normalised)},
+                 {OWN(by_value)},        {OWN(learned_head)},    {OWN(with_resets)},
+                 {OWN(turned)},          {OWN(normalised)},      {OWN(normalised_bonus)},
+                 {OWN(token_bonus)},     {OWN(delta_backwards)}, {OWN(valued_delta)},
+                 {OWN(keyed_backwards)}, {OWN(keyed_resets)},    {OWN(delta_with_resets)},
+                 {OWN(delta_by_head)}};
 
 const char *linear_text(const char *name)
 {

@@ -127,14 +127,14 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
                                        LATHE_FORWARD,
                                        {NUMBER(chunk_slices), NUMBER(column_warps), NUMBER(smem_bytes)}};
     static const struct answer row[] = {
-        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {2, 4, 388 * 128 + 10240 + 8192}},
-        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 10240 + 6144}},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 10240 + 2048}},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 117760 bytes of shared memory", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15360 + 8192}},
+        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 15360 + 6144}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 15360 + 2048}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 122880 bytes of shared memory", {0}},
         {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
         {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 10240 + 8192}},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 10240 + 8192}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15360 + 8192}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 15360 + 8192}},
         {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "not per value channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
@@ -148,13 +148,13 @@ TEST(the_delta_rule_goes_by_wgmma)
         LATHE_FORWARD,
         {NUMBER(chunk_slices), NUMBER(stages), NUMBER(smem_bytes), NUMBER(part_bytes), NUMBER(piece_blocks)}};
     static const struct answer row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 4, 207952, 4 * 128 * (64 + 128), 132}},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 3, 182592, 4 * 128 * (64 + 128), 132}},
         {&H100,
          "delta_rule",
          "dtype=bf16,t=64,d=128,d_v=64",
          NULL,
-         {1, 4, 207952, 4 * 128 * (64 + 128), 132}},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, {3, 4, 142416, 4 * 64 * (64 + 64), 132}},
+         {1, 3, 182592, 4 * 128 * (64 + 128), 132}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, {3, 4, 175184, 4 * 64 * (64 + 64), 132}},
         {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
         {&H100,
@@ -234,8 +234,8 @@ TEST(the_delta_rule_goes_back_by_wgmma)
         LATHE_BACKWARD,
         {NUMBER(chunk_slices), NUMBER(stages), NUMBER(walk_bytes), NUMBER(again_bytes)}};
     static const struct answer row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 4, 224384, 224384}},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, {2, 4, 150656, 150656}},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 3, 199040, 199040}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, {2, 4, 183424, 183424}},
         {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
         {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
