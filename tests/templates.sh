@@ -141,6 +141,7 @@ every_stub() {
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
         templates/linear/keyed_delta*.cuh) stub=templates/stub/linear_keyed_delta spills=128 ;; # as below: of 256
         templates/linear/additive*.cuh) stub=templates/stub/linear_additive spills=96 ;; # logarithms of 16 tokens of all channels stay in registers
+        templates/linear/backward/rows.cuh) stub=templates/stub/linear spills=16 ;; # three words, beside a token's pair with itself
         templates/linear/*) stub=templates/stub/linear ;;
         *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
         esac
@@ -337,9 +338,8 @@ linear_files() {
         gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_additive forward
     done
     for arch in sm_80 sm_90a; do
-        spills=8 # a word
+        spills=16 # three words, of sm_80, where T becomes two numbers
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
-        spills=0
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         spills=16 # logarithms of 16 tokens of 256 channels stay in registers
