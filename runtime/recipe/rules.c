@@ -150,22 +150,22 @@ static lathe_status check_row_inputs(const struct signature *sig, const struct p
     return LATHE_OK;
 }
 
-/* A backward pass that computes nothing is a mistake of who calls it. */
+/* A pass that computes nothing is a mistake of who calls it. */
 static lathe_status check_wanted(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
-    if (!sig->backward)
-        return LATHE_OK;
     for (int i = 0; i < sig->n_args; i++) {
         if (!lathe__is_result(&sig->arg[i]))
             continue;
-        if (arg_in(p->present, i))
+        if (arg_in(p->present, i) ||
+            (sig->arg[i].alias > 0 && !sig->backward)) /* else written over its alias */
             return LATHE_OK;
         lathe__say(&known, "%s%s", known.text[0] ? ", " : "", sig->arg[i].name);
     }
-    return lathe__fail(err, LATHE_ARG,
-                       "problem: expected a gradient to compute, given none; this pass gives %s",
-                       known.text[0] ? known.text : "none");
+    if (!sig->backward && !known.text[0])
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG, "problem: expected a %s to compute, given none; this pass gives %s",
+                       sig->backward ? "gradient" : "result", known.text[0] ? known.text : "none");
 }
 
 /* Arguments that say nothing without another. */

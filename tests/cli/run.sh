@@ -84,6 +84,7 @@ expect 0 'gradients                ok' '' "$LATHE" check by_batch.lua
 echo 'return linear_attention { inputs = { t = tensor("f32", "seqs"), id = tensor("i32", "t") },
   decay = function(at, x) return -abs(x.t(x.id(at.t))) end }' >by_token.lua
 expect 0 'o: max abs' '' run by_token.lua --problem dtype=f32,h=1,t=9,d=4,seqs=9 --verify
+expect 2 '' 'expected a result to compute, given none; this pass gives' run cross_entropy --problem rows=2,n=4,loss=none,lse=none
 # keys in pages, of which the table is drawn; tokens that go to slots of a cache
 for problem in page=16,q=1,kv=64,used_kv=i32 page=3,b=3,q=5,kv=33,used_kv=i32 page=1,seqs=3,q=9,used_kv=i32; do
     for spec in causal rope sinks; do

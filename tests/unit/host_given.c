@@ -412,6 +412,20 @@ TEST(lse_of_a_row_counts_but_in_f32)
     }
 }
 
+/* Where all results are named and none is given, a call would make nothing. */
+TEST(a_call_without_a_result_is_refused)
+{
+    static const int64_t row[] = {ROWS}, x[] = {ROWS, N};
+    struct bench b;
+    open_bench(&b, "logsumexp", LATHE_F32);
+    add(&b, "x", false, 2, x);
+    CHECK_EQ(run(&b, 0, ""), LATHE_ARG);
+    CHECK_HAS(b.err.text, "problem: expected a result to compute, given none; this pass gives lse");
+    add(&b, "lse", true, 1, row);
+    run_well(&b, 0, "");
+    close_bench(&b);
+}
+
 /* A mean that is given is taken for the row's own: the sum of distances from it is 0, as kernels have it. */
 TEST(mean_that_is_given_is_the_rows_own)
 {
