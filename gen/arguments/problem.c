@@ -68,14 +68,12 @@ static int find_choice(const struct signature *sig, const struct item *item)
 static void say_choices(struct phrase *to, const struct sig_arg *a)
 {
     const bool any = a->dtype == LATHE_NONE;
-    const bool dtypes = any || a->rare; /* one that is rare has its own: naming it brings it in */
-    if (dtypes)
-        lathe__say(to, "%s",
-                   !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
-                   : a->optional ? "f32, f16, bf16"
-                                 : "f32, f16 or bf16");
+    lathe__say(to, "%s",
+               !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
+               : a->optional ? "f32, f16, bf16"
+                             : "f32, f16 or bf16");
     if (a->optional)
-        lathe__say(to, "%snone", dtypes ? " or " : "");
+        lathe__say(to, " or none");
 }
 
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
@@ -168,7 +166,11 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         p->present &= ~arg_bit(i);
         return LATHE_OK;
     }
-    const bool own = a->rare && names_dtype(item, (lathe_dtype)a->dtype);
+    const bool own = names_dtype(item, (lathe_dtype)a->dtype); /* brings in what is rarely there */
+    if (own && !a->rare) {
+        p->present |= arg_bit(i);
+        return LATHE_OK;
+    }
     const lathe_dtype dtype = own                      ? (lathe_dtype)a->dtype
                               : a->dtype == LATHE_NONE ? parse_dtype(item)
                                                        : LATHE_NONE;

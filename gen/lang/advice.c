@@ -30,11 +30,25 @@ static const char *other_language(const char *line)
     return NULL;
 }
 
+/* What Lua's parser met tells what was forgotten; NULL: it does not. */
+static const char *forgotten(const char *message)
+{
+    if (strstr(message, "near '#'"))
+        return "a comment begins with --";
+    if (strstr(message, "'}' expected"))
+        return "fields of a table have commas between them: is one missing ahead of it?";
+    if (strstr(message, "near '}'"))
+        return "is the 'end' of a function missing ahead of it?";
+    return NULL;
+}
+
 void advice_syntax(const struct source_text *file, int line, const char *message, char *out, size_t size)
 {
     char text[1024];
     source_line(file, line, text, sizeof text);
     const char *advice = other_language(text);
+    if (!advice)
+        advice = forgotten(message);
     snprintf(out, size, "%s%s%s", message, advice ? "; " : "", advice ? advice : "");
 }
 

@@ -135,6 +135,10 @@ expect 2 '' 'the problem leaves every result out' run act_relu --problem rows=2,
 expect 2 '' '--output y: the problem leaves it out' run act_relu --problem rows=2,n=8,y=none --output y=y.npy
 expect 2 '' "unknown name 'tensors'; this spec knows dtype, a, b, rows, n, x (f32, f16 or bf16), y (f32, f16, bf16 or none)" run act_relu --problem tensors=7
 expect 2 '' 'expected dlse to be f32 or none, given' run causal --pass backward --problem dlse=f16
+# an argument may be named with the dtype that it has
+expect 0 'kernel' '' run causal --problem h=2,q=4,d=8,lse=f32
+expect 0 'dq: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,lse=f32 --verify
+expect 2 '' 'expected lse to be f32 or none, given' run causal --problem lse=f16
 # what the gradient does not read is no result, and neither is what it begins with
 expect 0 'dx: max abs' '' run logsumexp --pass backward --problem rows=4,n=8 --verify
 cat >apart.lua <<'END'

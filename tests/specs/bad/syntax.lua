@@ -1,4 +1,4 @@
 return attention {
   mask_mod = causal
-  score_mod = function(s) return s end, -- error: expected
+  score_mod = function(s) return s end, -- error: is one missing ahead of it?
 }

@@ -1,0 +1,2 @@
+# my spec -- error: a comment begins with --
+return attention {}
