@@ -111,6 +111,7 @@ static lathe_status fill_results(struct scene *s, lathe_error *err)
     lathe_arg arg[MAX_ARGS];
     double *result[MAX_ARGS] = {NULL};
     int n = 0;
+    bool any = false;
     signature_make(s->ir, LATHE_FORWARD, &forward);
     for (int i = 0; i < s->n; i++) {
         const struct sig_arg *a = &s->sig.arg[s->which[i]];
@@ -124,9 +125,12 @@ static lathe_status fill_results(struct scene *s, lathe_error *err)
             const size_t count = s->tensor[i].count > 0 ? (size_t)s->tensor[i].count : 1;
             result[i] = calloc(count, sizeof(double));
             arg[n].data = result[i];
+            any = true;
         }
         n++;
     }
+    if (!any)
+        return LATHE_OK;
     bool output[MAX_ARGS] = {false};
     for (int k = 0; k < forward.n_args; k++) /* y, which the backward pass does not take, goes nowhere */
         output[k] = forward.arg[k].role == ROLE_OUT;
