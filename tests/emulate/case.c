@@ -72,12 +72,51 @@ static bool open_over(struct tensor *t, const char *name, struct tensor *place)
     return t->value != NULL;
 }
 
+static double unit_of(void *state)
+{
+    uint64_t *const x = state;
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(*x >> 11) + 0.5) / 9007199254740992.0;
+}
+
+/* Of specs that are not this test's own, whose names say nothing: values in the range that an input declares.
+ */
+static bool draw_declared(const struct scene *s, struct tensor *t, uint64_t seed)
+{
+    const struct input *in = NULL;
+    for (int i = 0; i < s->ir->n_inputs; i++)
+        if (strcmp(s->ir->input[i].name, t->name) == 0 && input_has_range(&s->ir->input[i]))
+            in = &s->ir->input[i];
+    if (!in || strcmp(s->c->group, "specs") != 0)
+        return true;
+    const bool whole = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
+    lathe_arg drawn = {t->name,
+                       calloc((size_t)t->count + 1, sizeof(double)),
+                       whole ? t->dtype : LATHE_F64,
+                       t->ndim,
+                       t->shape,
+                       NULL};
+    double *value = calloc((size_t)t->count + 1, sizeof *value);
+    const bool ok = drawn.data && value;
+    if (ok)
+        input_fill(in, s->c->dim, &drawn, unit_of, &seed);
+    for (int64_t i = 0; ok && i < t->count; i++)
+        value[i] = dtype_load(drawn.dtype, drawn.data, i);
+    if (ok)
+        tensor_fill(t, value);
+    free(drawn.data);
+    free(value);
+    return ok;
+}
+
 static bool open_argument(struct scene *s, int arg, uint64_t seed)
 {
     struct tensor *const place = place_of(s, arg);
     s->which[s->n] = arg;
     struct tensor *t = &s->tensor[s->n++];
     if (place ? !open_over(t, s->sig.arg[arg].name, place) : !tensor_open(t, &s->sig, arg, s->c, seed))
+        return false;
+    if (!place && !tensor_is_output(t) && !t->list && !draw_declared(s, t, seed))
         return false;
     s->arg[s->n - 1] = tensor_arg(place ? place : t);
     s->arg[s->n - 1].name = t->name;

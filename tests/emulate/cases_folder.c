@@ -56,6 +56,31 @@ static void add_attention(struct case_list *list, const char *spec, const char *
         }
 }
 
+static void add_linear(struct case_list *list, const char *spec, const char *text, int number)
+{
+    static const struct {
+        int b, h, h_k, t;
+        enum layout layout;
+    } SHAPES[] = {{2, 4, 2, 70, LAYOUT_COMPACT}, {1, 2, 1, 133, LAYOUT_PADDED}, {3, 2, 2, 1, LAYOUT_SWAPPED}};
+    static const int DIM[] = {64, 128, 32, 96};
+    const int d = DIM[number / 2 % 4];
+    for (int form = 0; form < 4; form++)
+        for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
+            struct test_case c = case_of_attention("specs", spec, text, number % 2 ? LATHE_F16 : LATHE_BF16,
+                                                   d, d, form & 1 ? 90 : 80);
+            c.pass = form & 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+            c.dim[SYM_B] = c.dim[SYM_SEQS] = c.dim[SYM_SLOTS] = SHAPES[i].b;
+            c.dim[SYM_H] = SHAPES[i].h;
+            c.dim[SYM_H_K] = SHAPES[i].h_k;
+            c.dim[SYM_T] = SHAPES[i].t;
+            c.layout = SHAPES[i].layout;
+            c.without = " cu state_index ";
+            c.deterministic = c.pass == LATHE_BACKWARD;
+            c.may_refuse = true;
+            case_add(list, &c);
+        }
+}
+
 static void add_rows(struct case_list *list, const char *spec, const char *text, int number)
 {
     static const int N[] = {33, 256, 3001, 4096}; /* the last: rows that passes read again, where they do */
@@ -119,6 +144,8 @@ bool cases_of_folder(struct case_list *list, const char *folder)
             printf("FAILED: %s/%s: cannot be read\n", folder, entry[i]->d_name);
         else if (strstr(text, "return attention"))
             add_attention(list, name, text, i);
+        else if (strstr(text, "return linear_attention"))
+            add_linear(list, name, text, i);
         else if (strstr(text, "return elementwise"))
             add_maps(list, name, text, i);
         else

@@ -425,6 +425,7 @@ static void make_values(struct tensor *t, const struct test_case *c, uint64_t se
 
 void tensor_fill(struct tensor *t, const double *value)
 {
+    void *const data = t->block.data ? (void *)t->block.data : &t->scalar;
     for (int64_t i = 0; i < t->count; i++) {
         int64_t at = t->offset;
         int64_t rest = i;
@@ -432,8 +433,8 @@ void tensor_fill(struct tensor *t, const double *value)
             at += rest % t->shape[d] * t->strides[d];
             rest /= t->shape[d];
         }
-        dtype_store(t->dtype, t->block.data, at, value[i]);
-        t->value[i] = dtype_load(t->dtype, t->block.data, at);
+        dtype_store(t->dtype, data, at, value[i]);
+        t->value[i] = dtype_load(t->dtype, data, at);
     }
 }
 
