@@ -119,6 +119,13 @@ static void refuse_pair(struct rule *r, const struct ir_fn *at, const char *who,
     rule_broken(r, at, 0, text, who);
 }
 
+/* As it is: a read, and no formula of it. */
+static int input_given(const struct ir *ir, const struct ir_fn *fn)
+{
+    const struct ir_node *n = fn->n_roots > 0 ? &ir->node[fn->root[0]] : NULL;
+    return n && (n->op == OP_LOAD || n->op == OP_SCALAR) ? n->index : -1;
+}
+
 static void check_together(struct rule *r)
 {
     const struct ir_linear *linear = &r->ir->linear;
@@ -133,6 +140,12 @@ static void check_together(struct rule *r)
     if (linear->all_tokens && bonus)
         refuse_pair(r, &linear->bonus, "bonus",
                     "goes with causal = true alone: it weighs the token's own pair beside the earlier");
+    if (input_given(r->ir, &linear->delta) >= 0 &&
+        input_given(r->ir, &linear->delta) == input_given(r->ir, &linear->decay))
+        refuse_pair(r, &linear->delta, "delta",
+                    "gives the input that decay gives, too: that is at most 0 there, and from 0 to 2 here, "
+                    "so only 0 would "
+                    "do; give each an input of its own, or a formula, such as exp(x.g(at.b, at.h, at.t))");
     if (delta && bonus)
         refuse_pair(r, &linear->bonus, "bonus",
                     "does not go with delta, whose state is read after the update");

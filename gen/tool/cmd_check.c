@@ -132,6 +132,31 @@ static bool is_prelude(const char *path)
 
 /* ---- data -------------------------------------------------------------------------------------- */
 
+/* Sizes that are not given are small. */
+static double elements_of(const struct sig_arg *a, const struct prove_given *given)
+{
+    double n = 1;
+    for (int d = 0; d < a->ndim; d++) {
+        const int64_t size = a->dim[d].literal > 0 ? a->dim[d].literal : given->dim[a->dim[d].sym];
+        n *= size > 1 ? (double)size : 1;
+    }
+    return a->optional ? 0 : n;
+}
+
+static bool complain_elements(const struct run *run, const struct prove_given *given)
+{
+    static const double MOST = 0x1p26;
+    double n = 0;
+    for (int i = 0; i < run->sig.n_args; i++)
+        n += elements_of(&run->sig.arg[i], given);
+    if (n > MOST)
+        tool_complain("problem: expected tensors of at most %.0f elements in all, since proofs evaluate each "
+                      "some hundred times, "
+                      "given %.0f; a shorter problem, or --input with fewer tokens, has the same formulas",
+                      MOST, n);
+    return n > MOST;
+}
+
 static int complain_zero(const struct run *run, const struct prove_given *given)
 {
     double pairs;
@@ -144,6 +169,8 @@ static int complain_zero(const struct run *run, const struct prove_given *given)
                       sym_name(&run->sig, sym));
         return CODE_USAGE;
     }
+    if (complain_elements(run, given))
+        return CODE_USAGE;
     if (prove_given_fits(given, &pairs, &most))
         return CODE_OK;
     tool_complain(

@@ -154,7 +154,8 @@ static void write_scalar(FILE *f, const struct sig_arg *a)
     lathe__aot_member(a->name, member);
     fprintf(f, "    %s %s; /* ", types[lathe__aot_field_kind(a)], member);
     if (a->role == ROLE_Q_START)
-        fprintf(f, "position of query row 0 among the keys, in tokens; default kv - q: end-aligned");
+        fprintf(f, "position of query row 0 among the keys, in tokens; default: the keys less the queries, "
+                   "of each sequence, so both end together");
     else if (a->role == ROLE_MASK_KEPT)
         fprintf(
             f, "1: the workspace still has the map of the mask's tiles from an earlier launch like this one; "
