@@ -31,6 +31,12 @@
  *    sentence, and sets its out-parameter to NULL.
  *  - A context may be used by any number of threads; a spec and a kernel are immutable. An error
  *    record belongs to one thread at a time.
+ *  - In lathe_launch the context's CUDA context is current; behind it the one that was, is again.
+ *  - Launches may still be under way where lathe_launch has returned: release a kernel, destroy a context and
+ *    free tensors and workspace when they are done (or by a call that waits for them). Launches that write
+ *    the same memory, such as one pool of states, are ordered by the caller, by one stream or by events.
+ *  - A log function calls nothing of this library, and may be called from any thread that does.
+ *  - Records that are filled have no size field: compile with the headers of the library that is linked.
  *  - The library never prints, never exits, never calls setlocale, and reads the environment
  *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, CUDA_HOME to find
  *    NVRTC, and LATHE_TEMPLATE, names of templates to plan with, for measurements) in lathe_ctx_create

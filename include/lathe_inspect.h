@@ -52,7 +52,9 @@ typedef struct lathe_arg_info {
 } lathe_arg_info;
 
 /* Fill *out with argument `number` of a pass, counted from 0 in the order in which lookups are fastest.
-   1: filled; 0: there are not so many. A backward pass without arguments is one that the spec does not have.
+   1: filled; 0: there are not so many. Shapes are those of a plain call: beside `pages` k and v are pools,
+   [pool, h_kv, page, d] and [pool, h_kv, page, d_v], and part_o and part_rows are given in the place of o and
+   finals (lathe_types.h). A backward pass without arguments is one that the spec does not have.
  */
 LATHE_API int lathe_spec_arg(const lathe_spec *spec, lathe_pass pass, int number, lathe_arg_info *out);
 

@@ -71,22 +71,26 @@ typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1, LATHE_COMBINE =
    thread has called the library, perhaps by several at once. */
 typedef void lathe_log_fn(void *user, int level, const char *text);
 
-typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream_t; NULL: default stream */
+typedef struct CUstream_st
+    *lathe_stream; /* the type of CUstream and cudaStream_t; NULL: the legacy default stream */
 
 /*
  * One named argument. `shape` and `strides` have ndim entries, strides in elements (NULL: compact,
  * row-major), as in DLPack's DLTensor, so its fields can be copied over one by one. The last stride
  * of o, x, y and of gradients of q, k and v must be 1; of q, k, v and do it may be any, 0 included: they are
  * then copied in the workspace, as rows that do not start at multiples of 16 bytes are. `data` is a device
- * pointer (a host pointer on the host device); 16-byte aligned rows are fastest. A scalar has ndim 0 and
- * `data` points to its value in HOST memory, read during the call.
+ * pointer (a host pointer on the host device); 16-byte aligned rows are fastest. A scalar input has ndim 0
+ * and `data` points to its value in HOST memory, read during the call; a result of ndim 0, such as the
+ * total() of a rowwise spec, and its seed lie in device memory. What is read is never written, though
+ * `data` is not const.
  *
  * Arguments of attention (b batch, h query heads, h_kv key heads, h % h_kv == 0):
  *     q [b,h,q,d]  k [b,h_kv,kv,d]  v [b,h_kv,kv,d_v]  ->  o [b,h,q,d_v], optional lse [b,h,q] f32
  *     (of a spec with qk2 = true also q2 [b,h,q,d2] and k2 [b,h_kv,kv,d2], which q and k go on with)
  *     (and every other final of the spec, by its name), the spec's inputs by their names,
- *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default
- *     kv - q: end-aligned). No result has an element in common with another tensor, in either pass.
+ *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default:
+ *     the keys in use less the queries, of each sequence: both end together). No result has an element in
+ *     common with another tensor, in either pass.
  *     Sequences of their own lengths: cu_q, cu_kv i32 [seqs + 1] (packed: b = 1, tokens one behind the other)
  *     and used_kv i32 [seqs] (keys in use). Forward: with pages i32 [seqs, most], k [pool,h_kv,page,d] and
  *     v [pool,h_kv,page,d_v] are pools, of any strides, and key j of a sequence is row j % page of page

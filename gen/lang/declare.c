@@ -8,6 +8,7 @@
 #include "gen/ir/kind.h"
 #include "runtime/base/base.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,13 +66,51 @@ static void say_unlisted(const char *who, const char *name, const char *const *f
     }
 }
 
+/* name = ..., which no part of a longer name is. */
+static bool sets_field(const char *line, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = strstr(line, name); n > 0 && at; at = strstr(at + 1, name)) {
+        const char *behind = at + n + strspn(at + n, " \t");
+        const bool begins = at == line || !(isalnum((unsigned char)at[-1]) || at[-1] == '_' || at[-1] == '.');
+        if (begins && behind[0] == '=' && behind[1] != '=')
+            return true;
+    }
+    return false;
+}
+
+/* The line in which a table gets that field: behind the place that runs, else ahead of it; 0: none is seen.
+ */
+static int line_of_field(const struct tracer *t, int from, const char *name)
+{
+    const struct source_text *file = &t->file[FILE_SPEC];
+    char line[1024];
+    int lines = 1;
+    for (size_t i = 0; i < file->size; i++)
+        lines += file->data[i] == '\n';
+    for (int i = 0; i < lines; i++) {
+        const int number = (from - 1 + i) % lines + 1;
+        source_line(file, number, line, sizeof line);
+        if (sets_field(line, name))
+            return number;
+    }
+    return 0;
+}
+
 void check_fields(lua_State *lua, int table, const char *who, const char *const *fields)
 {
     char text[512];
     const char *name = unlisted_field(lua, table, fields);
     if (!name)
         return;
+    struct tracer *t = tracer_of(lua);
+    const struct ir_at at = trace_place(lua);
     say_unlisted(who, name, fields, text);
+    const int line = at.file == FILE_SPEC && at.line > 0 ? line_of_field(t, at.line, name) : 0;
+    if (line > 0) {
+        diag_add(t->diag, t->file[FILE_SPEC].name, line, "%s", text);
+        t->is_reported = true;
+    }
     luaL_error(lua, "%s", text);
 }
 
@@ -83,7 +122,8 @@ static void report_fields(lua_State *lua, int table, const char *who, const char
     for (const char *name = NULL; (name = unlisted_behind(lua, table, fields, name)) != NULL;) {
         char text[512];
         say_unlisted(who, name, fields, text);
-        diag_add(t->diag, t->file[at.line ? at.file : FILE_SPEC].name, at.line, "%s", text);
+        const int own = at.line && at.file == FILE_SPEC ? line_of_field(t, at.line, name) : 0;
+        diag_add(t->diag, t->file[at.line ? at.file : FILE_SPEC].name, own ? own : at.line, "%s", text);
     }
 }
 

@@ -4,6 +4,7 @@
  * a tracer. Out: its state, whose hooks look at what is traced (untraced.c).
  */
 #include "gen/lang/slots.h"
+#include "gen/base/embedded.h"
 #include "gen/ir/spec.h"
 #include "runtime/base/base.h"
 
@@ -181,6 +182,14 @@ static int unknown_name(lua_State *lua)
     for (lua_pushnil(lua); lua_next(lua, 1); lua_pop(lua, 1))
         lathe__nearest_try(&nearest, lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "");
     const char *meant = lathe__nearest_text(&nearest);
+    char shipped[96];
+    snprintf(shipped, sizeof shipped, "specs/%.80s.lua", name);
+    if (embedded_find(shipped))
+        return luaL_error(lua,
+                          "unknown name '%s': it is a shipped spec, not a function; `lathe show %s` prints "
+                          "the functions that it "
+                          "is made of, to be copied",
+                          name, name);
     return luaL_error(lua, "unknown name '%s'%s", name,
                       *meant ? meant : "; specs/reference/operations.md lists the names a spec may use");
 }

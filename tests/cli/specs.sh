@@ -37,6 +37,10 @@ LUA
     esac
 done
 
+# what has more data than proofs can look at
+expect 2 '' 'expected tensors of at most 67108864 elements in all' "$LATHE" check linear --problem t=2000000000
+expect 2 '' 'expected tensors of at most 67108864 elements in all' "$LATHE" check softmax --problem n=2000000000
+
 # what is no regular file is refused, by every command that reads files, and waits for nobody
 mkfifo pipe.lua
 for spec in pipe.lua /dev/zero; do

@@ -138,6 +138,9 @@ done
 expect 2 '' "unknown name 'q'; this spec knows dtype, rows0, rows1, rows, n" "$LATHE" explain softmax --problem q=1
 expect 2 '*' '--problem is given twice' "$LATHE" explain softmax --problem n=8 --problem n=8
 
+"$LATHE" --help >help.txt
+expect 0 'a spec that cannot be read' '' cat help.txt
+
 # an output that cannot be written
 if [ -w /dev/full ]; then
     expect 3 '' 'standard output cannot be written' sh -c '"$1" --help >/dev/full' sh "$LATHE"

@@ -125,7 +125,7 @@ static const char *scores_text(enum row_scores scores)
 {
     static const char *const text[SCORES_KINDS] = {
         "have deviation 1", "have deviation 40",       "lie about -200",  "lie about 200",
-        "are of any size",  "are 0, as where q is 0,", "are up to 65504", "have deviation 0.1"};
+        "are of any size",  "are 0 (as where q is 0)", "are up to 65504", "have deviation 0.1"};
     return text[scores];
 }
 

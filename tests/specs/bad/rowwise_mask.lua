@@ -1,3 +1,3 @@
-return rowwise { -- error: mask_mod -- error: 'forward' is missing
-  mask_mod = causal,
+return rowwise { -- error: 'forward' is missing
+  mask_mod = causal, -- error: mask_mod
 }

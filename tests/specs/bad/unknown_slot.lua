@@ -1,4 +1,4 @@
-return attention { -- error: 'scroe_mod'
+return attention {
   mask_mod = causal,
-  scroe_mod = function(s) return s end,
+  scroe_mod = function(s) return s end, -- error: 'scroe_mod'
 }
