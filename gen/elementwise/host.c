@@ -391,5 +391,6 @@ lathe_status host_elementwise_backward(const struct host_request *r, lathe_error
             err, LATHE_UNSUPPORTED,
             "%s: lists of tensors, integer results and results with a slot have no backward pass",
             r->ir->name);
+    call.mode = r->mode;
     return run(&call, r->ir->gradient, NULL, host_elementwise_units(&call), err);
 }

@@ -8,6 +8,7 @@
 
 struct signature;
 struct ir;
+struct eval_mode;
 
 /* Forward, or the combine pass by its signature, on the host: args as for lathe_launch, host pointers.
    Outputs not given are not computed. rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q +
@@ -20,6 +21,10 @@ lathe_status host_forward(const struct ir *ir, const struct signature *sig, cons
    outputs, which are overwritten. */
 lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                            lathe_error *err);
+/* The same as `lathe check` evaluates: in f32, say. Of attention the vector mods alone: its rows are double.
+ */
+lathe_status host_backward_mode(const struct ir *ir, const struct signature *sig, const lathe_arg *args,
+                                int n, struct eval_mode *mode, lathe_error *err);
 /* The same as if all seeds were zero but those of `rows`, numbered as for host_forward: the gradients of
    other rows are left alone, and sums are of these. Not for element-wise specs, which have no rows. */
 lathe_status host_backward_rows(const struct ir *ir, const struct signature *sig, const lathe_arg *args,

@@ -171,6 +171,7 @@ lathe_status host_gradient_bind(struct host_gradient *b, const struct host_reque
         status = host_check_rows(r->rows, r->n_rows, kinds[b->ir->kind].host_units(&b->call), err);
     b->call.rows = r->rows;
     b->call.n_rows = r->n_rows;
+    b->call.mode = r->mode;
     if (status == LATHE_OK && !inputs_open(b))
         status = host_out_of_memory(err);
     return status;
@@ -210,7 +211,7 @@ void host_graph_free(struct host_graph *g)
 lathe_status host_backward_rows(const struct ir *ir, const struct signature *sig, const lathe_arg *args,
                                 int n, const int64_t *rows, int64_t n_rows, lathe_error *err)
 {
-    const struct host_request request = {ir, sig, args, n, rows, n_rows};
+    const struct host_request request = {ir, sig, args, n, rows, n_rows, NULL};
     return kinds[ir->kind].host_backward(&request, err);
 }
 
@@ -218,4 +219,11 @@ lathe_status host_backward(const struct ir *ir, const struct signature *sig, con
                            lathe_error *err)
 {
     return host_backward_rows(ir, sig, args, n, NULL, 0, err);
+}
+
+lathe_status host_backward_mode(const struct ir *ir, const struct signature *sig, const lathe_arg *args,
+                                int n, struct eval_mode *mode, lathe_error *err)
+{
+    const struct host_request request = {ir, sig, args, n, NULL, 0, mode};
+    return kinds[ir->kind].host_backward(&request, err);
 }

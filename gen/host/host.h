@@ -36,6 +36,7 @@ struct host_request { /* of a backward pass, as it was called */
     int n;
     const int64_t *rows; /* whose seeds count; NULL: all */
     int64_t n_rows;
+    struct eval_mode *mode; /* of `lathe check`; NULL: double precision */
 };
 
 struct host_call { /* stays where it was bound: inputs may point into it */

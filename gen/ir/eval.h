@@ -35,6 +35,9 @@ struct eval_mode {
     int n_seen;
     uint8_t *seen; /* [n_seen] by node of that ir: the sides that were taken; NULL: nobody watches */
     int bad_node;  /* of that ir: the first that made an infinity or NaN of numbers, in F32; -1: none yet */
+    int bad_op;    /* the same of any graph, as those of gradients: its op; -1: none yet */
+    int bad_line;  /* and its line in the spec's own file, or that of what it is made of; 0: none */
+    bool refused;  /* a kind has refused what a formula gave, as a decay above 0 */
 };
 /* Values for one evaluation: a value without the axis bit is one double, with it `n` doubles. */
 struct eval_env {

@@ -139,6 +139,30 @@ static bool is_cause(const struct eval_env *env, int node, size_t count)
     return false;
 }
 
+static int own_line(const struct ir *ir, int node)
+{
+    bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
+    int line = 0;
+    if (used)
+        ir_mark(ir, &node, 1, used);
+    for (int i = node; used && i >= 0 && line == 0; i--)
+        if (used[i] && ir->node[i].line > 0 && ir->node[i].file == ir->n_files - 1)
+            line = ir->node[i].line;
+    free(used);
+    return line;
+}
+
+static void note_cause(struct eval_env *env, int node)
+{
+    struct eval_mode *mode = env->mode;
+    if (mode->bad_op < 0) {
+        mode->bad_op = env->ir->node[node].op;
+        mode->bad_line = own_line(env->ir, node);
+    }
+    if (mode->bad_node < 0 && mode->ir == env->ir)
+        mode->bad_node = node;
+}
+
 bool eval_mode_apply(struct eval_env *env, int node, size_t count)
 {
     struct eval_mode *mode = env->mode;
@@ -149,9 +173,9 @@ bool eval_mode_apply(struct eval_env *env, int node, size_t count)
             out[j] = (double)(float)out[j];
     if (n->type == TYPE_F32 && mode->precision == EVAL_MOVED)
         move(env, node, count);
-    if (mode->precision == EVAL_F32 && n->type == TYPE_F32 && mode->bad_node < 0 && mode->ir == env->ir &&
-        n->op != OP_LOAD && is_cause(env, node, count))
-        mode->bad_node = node;
+    if (mode->precision == EVAL_F32 && n->type == TYPE_F32 && n->op != OP_LOAD &&
+        (mode->bad_op < 0 || (mode->bad_node < 0 && mode->ir == env->ir)) && is_cause(env, node, count))
+        note_cause(env, node);
     if (mode->branches && is_branch(n) && !eval_tape_run(mode->branches, out, count))
         return false;
     if (mode->seen && n->type == TYPE_BOOL && mode->ir == env->ir && node < mode->n_seen)

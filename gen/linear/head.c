@@ -216,6 +216,8 @@ static lathe_status refuse(const struct linear_head *head, int node, int64_t t, 
 {
     const struct ir *ir = head->call->ir;
     const struct ir_node *n = &ir->node[node];
+    if (head->call->mode)
+        head->call->mode->refused = true;
     if (!err)
         return LATHE_SPEC;
     *err = (lathe_error){.status = LATHE_SPEC, .line = n->line};
@@ -310,7 +312,7 @@ static lathe_status load_scale_and_bonus(struct linear_head *head, lathe_error *
     return status;
 }
 
-lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err)
+static void place(struct linear_head *head, int64_t sequence, int64_t h)
 {
     const struct host_call *call = head->call;
     const bool packed = host_arg(call, "cu") != NULL;
@@ -320,6 +322,19 @@ lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64
     head->h_k = h / (host_dim(call, SYM_H) / host_dim(call, SYM_H_K));
     head->first = packed ? head->start[sequence] : 0;
     head->x.n = linear_head_tokens(head, sequence);
+}
+
+lathe_status linear_head_token(struct linear_head *head, int64_t sequence, int64_t h, int64_t t,
+                               lathe_error *err)
+{
+    place(head, sequence, h);
+    const lathe_status status = load_scale_and_bonus(head, err);
+    return status == LATHE_OK ? load_token(head, t, err) : status;
+}
+
+lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err)
+{
+    place(head, sequence, h);
     if (head->slot[sequence] < 0)
         return LATHE_OK;
     load_state(head);

@@ -83,6 +83,9 @@ int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /*
 /* Tokens after their mods, decays and betas, and the state that the sequence begins with; none of them where
    the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */
 lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err);
+/* One token of it alone, and scale and bonus: x.n counts all, of which the others are as they were. */
+lathe_status linear_head_token(struct linear_head *head, int64_t sequence, int64_t h, int64_t t,
+                               lathe_error *err);
 /* at[] of a token of the head for a mod, or for the decay; t counts from the sequence's first. */
 void linear_at(struct linear_head *head, int64_t t);
 /* stage[0] = o, LEAF_V = v as it was given (in v, d_v numbers of scratch), then output_mod. */

@@ -20,6 +20,11 @@ static int run(struct prover *p, struct proof *out)
     prover_allow(p, p->quick ? 1 : 0.6);
     f32_begin(p, &out[2]);
     prove_values(p, &out[2]);
+    if (!p->quick && out[2].passed)
+        prove_tokens(p, &out[2]);
+    prover_allow(p, p->quick ? 1 : 0.75);
+    if (!p->quick)
+        prove_gradients_f32(p, &out[2]);
     f32_conclude(&out[2]);
     if (p->quick)
         return 3;

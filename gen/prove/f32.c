@@ -34,16 +34,36 @@ bool f32_compare(struct proof *out, double exact, double single, double moved, d
     return proof_record(out, error);
 }
 
+void f32_enter(struct prover *p, enum eval_precision precision, struct eval_tape *tape)
+{
+    struct eval_mode *mode = &p->mode;
+    mode->precision = precision;
+    mode->branches = tape;
+    mode->bad_node = mode->bad_op = -1;
+    mode->bad_line = 0;
+    tape->at = 0;
+    tape->replay = precision != EVAL_ROUNDED;
+    if (!tape->replay)
+        tape->n = 0;
+}
+
+void f32_leave(struct prover *p)
+{
+    p->mode.precision = EVAL_DOUBLE;
+    p->mode.branches = NULL;
+}
+
 int f32_line(const struct prover *p, int root)
 {
-    return proof_line(p->ir, p->mode.bad_node >= 0 ? p->mode.bad_node : root);
+    if (p->mode.bad_op >= 0 && p->mode.bad_line > 0)
+        return p->mode.bad_line;
+    return root < 0 ? 0 : proof_line(p->ir, p->mode.bad_node >= 0 ? p->mode.bad_node : root);
 }
 
 const char *f32_cause(const struct prover *p, char *out, size_t size)
 {
-    if (p->mode.bad_node >= 0)
-        snprintf(out, size, ": '%s' leaves the range of f32 first",
-                 ir_op_name(p->ir->node[p->mode.bad_node].op));
+    if (p->mode.bad_op >= 0)
+        snprintf(out, size, ": '%s' leaves the range of f32 first", ir_op_name(p->mode.bad_op));
     else
         snprintf(out, size, ": digits are lost on the way");
     return out;

@@ -69,6 +69,7 @@ struct kind_proofs {
     int n_sizes;
     /* The line of the formula that a gradient by this tensor passes first, from the outside in. */
     int (*line_of)(const struct ir *ir, const char *tensor);
+    bool rows_apart; /* f32 of gradients by a row is judged elsewhere, of vector mods here: gradients_f32.c */
     /* The function that derived gradients belong to; NULL: the forward pass. */
     lathe_status (*objective)(const struct prover *p, const struct data *d, const struct host_call *call,
                               double *out, lathe_error *err);

@@ -87,6 +87,9 @@ int prove_results(struct prover *p, struct proof *out)
     prover_allow(p, p->quick ? 1 : 0.5);
     f32_begin(p, &out[0]);
     prove_values(p, &out[0]);
+    prover_allow(p, p->quick ? 1 : 0.65);
+    if (!p->quick)
+        prove_gradients_f32(p, &out[0]);
     f32_conclude(&out[0]);
     if (p->quick)
         return 1;

@@ -114,6 +114,24 @@ int data_select(const struct data *d, const struct signature *sig, lathe_arg *ou
  */
 int data_select_backward(const struct data *d, const struct prover *p, lathe_arg *out);
 
+/* ---- data_sizes.c -------------------------------------------------------------------------------- */
+
+enum data_size {
+    DATA_NEAR,
+    DATA_LARGE,
+    DATA_SHIFTED,
+    DATA_HUGE,
+    DATA_SMALL,
+    DATA_ZERO,
+    DATA_REACH,
+    DATA_SIZES
+};
+const char *data_size_text(enum data_size size); /* "of deviation 1" */
+/* How many float tensors are read, beside inputs. */
+int data_tensors(const struct prover *p, const struct data *d);
+/* Make data of that size; of ZERO the tensor of that number is, whose name comes back. */
+const char *data_take_size(struct prover *p, struct data *d, enum data_size size, int zero);
+
 /* ---- verdict.c ---------------------------------------------------------------------------------- */
 
 /* |a - b| over the larger of the two and `scale`; equal infinities are close, NaN is never. */
@@ -131,6 +149,8 @@ double proof_rounding(double largest_score);
 double proof_score_size(const double *score, const double *weight, int64_t n);
 /* Say what was lost; a proof of which nearly all is has failed. */
 void proof_say_lost(struct proof *out, int line);
+/* It has passed, but that is worth a word; the first one stays. */
+void proof_warn(struct proof *out, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* As it is to be printed. */
 static inline double proof_shown(double value)
 {
@@ -156,6 +176,10 @@ void f32_begin(const struct prover *p, struct proof *out);
    a part of. True where it is the first that is too far. */
 bool f32_compare(struct proof *out, double exact, double single, double moved, double size);
 void f32_conclude(struct proof *out);
+/* Evaluations from now on are of that precision, and take the branches of the tape, which ROUNDED makes anew;
+   at the end in double precision again. */
+void f32_enter(struct prover *p, enum eval_precision precision, struct eval_tape *tape);
+void f32_leave(struct prover *p);
 /* Line of what left the range of f32 in the last evaluation, or of the root; and why f32 is wrong, in words.
  */
 int f32_line(const struct prover *p, int root);
@@ -167,6 +191,8 @@ void prove_values(struct prover *p, struct proof *out);
 
 /* Derived gradients against finite differences: gradients.c. */
 void prove_gradients(struct prover *p, struct proof *out);
+/* The same in f32 against double precision; a share of the verdict "f32 = double": gradients_f32.c. */
+void prove_gradients_f32(struct prover *p, struct proof *out);
 /* Both, for kinds that have no others; returns how many: prove.c. */
 int prove_results(struct prover *p, struct proof *out);
 

@@ -184,7 +184,8 @@ bool reach_open(struct prover *p)
     const int n = p->ir->n_nodes;
     bool *used = mark_spec(p->ir);
     bool *compared = calloc((size_t)n + 1, sizeof *compared);
-    p->mode = (struct eval_mode){.ir = p->ir, .n_seen = n, .seen = calloc((size_t)n + 1, 1)};
+    p->mode = (struct eval_mode){
+        .ir = p->ir, .n_seen = n, .seen = calloc((size_t)n + 1, 1), .bad_node = -1, .bad_op = -1};
     const bool ok = used && compared && p->mode.seen;
     if (ok) {
         mark_compared(p->ir, used, compared);

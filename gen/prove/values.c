@@ -20,10 +20,6 @@
 enum { MOVES = 6, REACH_ROUNDS = 10 };
 static const double ROOM = 1e-6; /* for some roundings of f32, as part of a number */
 
-enum data_size { DATA_NEAR, DATA_LARGE, DATA_SHIFTED, DATA_HUGE, DATA_REACH, DATA_SIZES };
-static const char *const SIZE_TEXT[DATA_SIZES] = {"of deviation 1", "of deviation 100",
-                                                  "of deviation 1 about 3000", "up to 65504", "of any size"};
-
 /* Of long rows and dims. */
 enum { N_LONG = 6, N_BY_INDEX = 2 };
 static const enum data_size LONG[N_LONG] = {DATA_NEAR, DATA_LARGE, DATA_SHIFTED,
@@ -38,25 +34,14 @@ struct bench {
     struct host_call call;
     struct eval_tape tape;
     enum data_size size;
+    int zero;                /* which tensor is 0, of zeros */
+    const char *name;        /* its name */
+    bool nan_usual;          /* some result is NaN on usual data: zeros say nothing more */
     double *exact[DATA_MAX]; /* of results: copies of what double precision gives */
     double *moved[DATA_MAX];
 };
 
 /* ---- data ------------------------------------------------------------------------------------------ */
-
-static void resize(struct bench *b, const struct sig_arg *a, const lathe_arg *t)
-{
-    static const double factor[DATA_SIZES] = {1, 100, 1, 16000, 1};
-    const int64_t n = t->dtype == LATHE_F64 && a->role == ROLE_IN ? tensor_count(t) : 0;
-    double *x = t->data;
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = x[i] * factor[b->size] + (b->size == DATA_SHIFTED ? 3000 : 0);
-        x[i] = fmax(fmin(x[i], 65504), -65504);
-    }
-    const bool in = a->role == ROLE_IN && !proofs_of(b->p->ir)->sums;
-    if (b->size == DATA_REACH && (in || a->role == ROLE_INPUT || a->role == ROLE_SCALAR))
-        reach_data(b->p, a, t);
-}
 
 static const struct sig_arg *sig_of(const struct bench *b, const char *name)
 {
@@ -76,10 +61,8 @@ static bool make_data(struct bench *b, const int64_t *dim)
         return false;
     bool ok = true;
     data_move_inside(&b->data, b->p->ir, ROOM);
+    b->name = data_take_size(b->p, &b->data, b->size, b->zero);
     for (int i = 0; i < b->data.n; i++) {
-        const struct sig_arg *a = sig_of(b, b->data.arg[i].name);
-        if (a)
-            resize(b, a, &b->data.arg[i]);
         if (!is_result(b, i))
             continue;
         const size_t n = (size_t)tensor_count(&b->data.arg[i]) + 1;
@@ -106,17 +89,9 @@ static void drop_data(struct bench *b)
 static lathe_status run(struct bench *b, enum eval_precision precision, lathe_error *err)
 {
     const struct kind_row *kind = &kinds[b->p->ir->kind];
-    struct eval_mode *mode = &b->p->mode;
-    mode->precision = precision;
-    mode->branches = &b->tape;
-    mode->bad_node = -1;
-    b->tape.at = 0;
-    b->tape.replay = precision != EVAL_ROUNDED;
-    if (!b->tape.replay)
-        b->tape.n = 0;
+    f32_enter(b->p, precision, &b->tape);
     const lathe_status status = kind->host_forward(&b->call, NULL, kind->host_units(&b->call), err);
-    mode->precision = EVAL_DOUBLE;
-    mode->branches = NULL;
+    f32_leave(b->p);
     return status;
 }
 
@@ -185,6 +160,24 @@ static bool says_nothing(const struct bench *b, double exact, double single)
     return !isfinite(single) && proofs->says_nothing && proofs->says_nothing(b->p, exact);
 }
 
+/* Zeros, as of padding, and usual numbers are what everybody has: that they give no number is worth a word,
+   where the formula says so in double precision, too. */
+static void warn_of_usual(struct bench *b, const char *name, double exact, double single)
+{
+    const bool nan = b->size == DATA_ZERO && isnan(exact) && !b->nan_usual;
+    b->nan_usual = b->nan_usual || (b->size != DATA_ZERO && isnan(exact));
+    const bool beyond = b->size == DATA_NEAR && fabs(exact) > F32_LARGEST && !isfinite(single) &&
+                        b->p->mode.bad_op >= 0 && b->p->mode.bad_op != OP_LOG && b->p->mode.bad_op != OP_DIV;
+    char why[80];
+    if (nan)
+        proof_warn(b->out, f32_line(b->p, root_of(b->p->ir, name)), "%s is NaN where %s is 0%s", name,
+                   b->name, f32_cause(b->p, why, sizeof why));
+    else if (beyond)
+        proof_warn(b->out, f32_line(b->p, root_of(b->p->ir, name)),
+                   "%s is %.3g, more than f32 holds, on data %s%s", name, proof_shown(exact),
+                   data_size_text(b->size), f32_cause(b->p, why, sizeof why));
+}
+
 static void judge_result(struct bench *b, int i)
 {
     const lathe_arg *t = &b->data.arg[i];
@@ -193,12 +186,15 @@ static void judge_result(struct bench *b, int i)
     const double size = size_of_terms(b, i);
     const double moved = proofs_of(b->p->ir)->mixes ? largest_of(b->moved[i], n) : 0;
     char why[80];
-    for (int64_t k = 0; k < n; k++)
-        if (!says_nothing(b, b->exact[i][k], single[k]) &&
-            f32_compare(b->out, b->exact[i][k], single[k], fmax(moved, b->moved[i][k]), size))
+    for (int64_t k = 0; k < n; k++) {
+        if (says_nothing(b, b->exact[i][k], single[k]))
+            continue;
+        warn_of_usual(b, t->name, b->exact[i][k], single[k]);
+        if (f32_compare(b->out, b->exact[i][k], single[k], fmax(moved, b->moved[i][k]), size))
             proof_blame(b->out, f32_line(b->p, root_of(b->p->ir, t->name)),
                         "%s is %.6g in f32, %.6g in double (data %s)%s", t->name, proof_shown(single[k]),
-                        b->exact[i][k], SIZE_TEXT[b->size], f32_cause(b->p, why, sizeof why));
+                        b->exact[i][k], data_size_text(b->size), f32_cause(b->p, why, sizeof why));
+    }
 }
 
 static lathe_status judge_all(struct bench *b, lathe_error *err)
@@ -309,21 +305,28 @@ static int layouts(const struct prover *p)
 static lathe_status one_round(struct bench *b, int layout, enum data_size size, lathe_error *err)
 {
     int64_t dim[SYM_COUNT];
+    lathe_status status = LATHE_OK;
+    int n_zero = 1;
     sizes(b->p, layout, dim);
     b->size = size;
-    lathe_status status = make_data(b, dim) ? LATHE_OK : host_out_of_memory(err);
-    if (status == LATHE_OK && layout > 1 && size == DATA_REACH)
-        take_ends(b, dim);
-    if (status == LATHE_OK)
-        status = judge_all(b, err);
-    drop_data(b);
+    for (b->zero = 0; b->zero < n_zero && status == LATHE_OK; b->zero++) {
+        status = make_data(b, dim) ? LATHE_OK : host_out_of_memory(err);
+        n_zero = size == DATA_ZERO ? data_tensors(b->p, &b->data) : 1;
+        if (status == LATHE_OK && layout > 1 && size == DATA_REACH)
+            take_ends(b, dim);
+        if (status == LATHE_OK)
+            status = judge_all(b, err);
+        drop_data(b);
+    }
     return status;
 }
 
-/* What usual data refuses is the spec's mistake; of other sizes and integers it need not be. */
-static bool is_mistake(lathe_status status, int layout, enum data_size size)
+/* What usual data refuses is the spec's mistake; of other sizes and integers a read need not be, but a number
+   that its kind refuses is. */
+static bool is_mistake(const struct prover *p, lathe_status status, int layout, enum data_size size)
 {
-    return status != LATHE_OK && (status != LATHE_SPEC || (layout == 0 && size == DATA_NEAR));
+    const bool refused = p->mode.refused && size != DATA_REACH;
+    return status != LATHE_OK && (status != LATHE_SPEC || refused || (layout == 0 && size == DATA_NEAR));
 }
 
 void prove_values(struct prover *p, struct proof *out)
@@ -348,7 +351,9 @@ void prove_values(struct prover *p, struct proof *out)
             break;
         b->p = p;
         b->out = out;
-        ok = !is_mistake(one_round(b, layout, size, &err), layout, size);
+        p->mode.refused = false;
+        const lathe_status status = one_round(b, layout, size, &err);
+        ok = !is_mistake(p, status, layout, size);
     }
     if (!ok)
         proof_refused(out, &err);

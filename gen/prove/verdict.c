@@ -86,7 +86,19 @@ void proof_blame(struct proof *out, int line, const char *fmt, ...)
     va_end(args);
     if (out->trying)
         snprintf(out->tried, sizeof out->tried, "%s", out->trying);
-    out->passed = false;
+    out->passed = out->warned = false;
+    out->line = line;
+}
+
+void proof_warn(struct proof *out, int line, const char *fmt, ...)
+{
+    va_list args;
+    if (!out->passed || out->warned)
+        return;
+    va_start(args, fmt);
+    vsnprintf(out->note, sizeof out->note, fmt, args);
+    va_end(args);
+    out->warned = true;
     out->line = line;
 }
 

@@ -46,7 +46,10 @@ static void print_verdict(const struct ir *ir, const char *name, const struct pr
         printf("tells nothing");
     else
         printf("error %.2e (bound %.1e)", number_shown(p->error), p->bound);
-    printf("%s%s\n", remark ? ": " : "", remark ? p->note : "");
+    printf("%s%s", remark ? ": " : "", remark ? p->note : "");
+    if (p->warned && p->line > 0)
+        printf(" (%s:%d)", own_file(ir, name), p->line);
+    puts("");
 }
 
 /* A remark; with --strict a mistake. */

@@ -372,6 +372,7 @@ static lathe_status every_head(struct attention_gradient *b, const struct host_c
     int64_t h_kv = host_dim(call, SYM_H_KV);
     int64_t group = h_kv > 0 ? host_dim(call, SYM_H) / h_kv : 0;
     lathe_status status = host_head_init(&a.head, call, err);
+    a.head.pair.mode = NULL; /* of rows kernels have formulas of their own: prove_backward.c */
     host_given_enter(&b->given, call);
     if (status == LATHE_OK && !attention_open(&a))
         status = host_out_of_memory(err);

@@ -23,6 +23,9 @@ static int run(struct prover *p, struct proof *out)
     prove_rows(p, &out[0], &out[1], &out[2], &out[3]);
     prover_allow(p, p->quick ? 1 : 0.5);
     prove_values(p, &out[3]);
+    prover_allow(p, 0.6);
+    if (!p->quick)
+        prove_gradients_f32(p, &out[3]);
     f32_conclude(&out[3]);
     if (p->quick)
         return 4;
@@ -134,4 +137,5 @@ const struct kind_proofs attention_proofs = {.open = open_row,
                                              .sizes = SIZES,
                                              .n_sizes = 2,
                                              .line_of = line_of,
+                                             .rows_apart = true,
                                              .objective = prove_weigh_rows};

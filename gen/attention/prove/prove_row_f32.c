@@ -31,20 +31,12 @@ struct run { /* of the present row */
 
 static void set(struct run *r, enum eval_precision precision, struct eval_tape *tape)
 {
-    struct eval_mode *mode = &r->b->p->mode;
-    mode->precision = precision;
-    mode->branches = tape;
-    mode->bad_node = -1;
-    tape->at = 0;
-    tape->replay = precision != EVAL_ROUNDED;
-    if (!tape->replay)
-        tape->n = 0;
+    f32_enter(r->b->p, precision, tape);
 }
 
 static void unset(struct run *r)
 {
-    r->b->p->mode.precision = EVAL_DOUBLE;
-    r->b->p->mode.branches = NULL;
+    f32_leave(r->b->p);
 }
 
 static double shift(double a, double b)
