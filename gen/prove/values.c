@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOVES = 6, REACH_ROUNDS = 10 };
+enum { MOVES = 6, REACH_ROUNDS = 10, POINTS = 12 };
 static const double ROOM = 1e-6; /* for some roundings of f32, as part of a number */
 
 /* Of long rows and dims. */
@@ -254,7 +254,7 @@ static void lengthen_tables(const struct prover *p, int64_t *dim)
             dim[SYM_FREE + k] = p->reach.table;
 }
 
-static void sizes(const struct prover *p, int layout, int64_t *dim)
+static void sizes(const struct prover *p, int layout, enum data_size size, int64_t *dim)
 {
     static const int64_t few[MAX_FREE_SYMS] = {2, 3, 4, 5, 2, 3, 2, 4};
     memset(dim, 0, SYM_COUNT * sizeof *dim);
@@ -272,6 +272,9 @@ static void sizes(const struct prover *p, int layout, int64_t *dim)
     for (int m = 0; m < p->ir->n_maps; m++)
         for (int k = 0; k < p->ir->map[m].n_over; k++)
             dim[p->ir->map[m].over[k]] = few[p->ir->map[m].over[k] - SYM_FREE];
+    for (int m = 0; m < p->ir->n_maps && size != DATA_REACH && !p->reach.by_index;
+         m++) /* of both signs, nearly always */
+        dim[p->ir->map[m].over[p->ir->map[m].n_over - 1]] = POINTS;
     if (layout > 0)
         lengthen(p, layout - 2, layout == 1 ? 40 : p->reach.row, dim);
     if (layout > 1 && p->reach.table > 0)
@@ -307,7 +310,7 @@ static lathe_status one_round(struct bench *b, int layout, enum data_size size, 
     int64_t dim[SYM_COUNT];
     lathe_status status = LATHE_OK;
     int n_zero = 1;
-    sizes(b->p, layout, dim);
+    sizes(b->p, layout, size, dim);
     b->size = size;
     for (b->zero = 0; b->zero < n_zero && status == LATHE_OK; b->zero++) {
         status = make_data(b, dim) ? LATHE_OK : host_out_of_memory(err);
