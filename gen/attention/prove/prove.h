@@ -81,6 +81,8 @@ lathe_status bench_forward(struct row_bench *b, const double *final, double *wei
    the epilogue. */
 lathe_status bench_merge(struct row_bench *b, const struct cutting *parts, bool none, struct row *out,
                          lathe_error *err);
+/* The formulas of a row without a live pair, behind a bench_row: for the sides that only its guards take. */
+lathe_status bench_empty(struct row_bench *b, lathe_error *err);
 void bench_say(const struct cutting *c, char *out, size_t size);
 
 /* ---- the proofs -------------------------------------------------------------------------------- */

@@ -327,6 +327,23 @@ lathe_status bench_forward(struct row_bench *b, const double *final, double *wei
     return status;
 }
 
+lathe_status bench_empty(struct row_bench *b, lathe_error *err)
+{
+    const struct ir *ir = b->p->ir;
+    struct row row;
+    double factor;
+    memset(&row, 0, sizeof row);
+    for (int i = 0; i < ir->n_states; i++)
+        row.state[i] = ir->state[i].init;
+    b->n = 0;
+    lathe_status status = run_tile(b, (struct part){0, 0}, &row, b->spare[0], err);
+    if (status == LATHE_OK)
+        status = end_row(b, &row, &factor, err);
+    if (status == LATHE_OK && ir->forward.n_roots > 0)
+        status = bench_forward(b, row.final, b->spare[1], err);
+    return status;
+}
+
 /* ---- parts --------------------------------------------------------------------------------------- */
 
 /* Row states and o of all parts, ahead of the epilogue. */

@@ -346,6 +346,8 @@ static lathe_status rounds_of(struct prover *p, enum reach_size size, const stru
             status = LATHE_OK;
         }
     }
+    if (status == LATHE_OK && size == SIZE_SMALL && b.turn > 0)
+        status = bench_empty(&b, err);
     bench_close(&b);
     return status;
 }
