@@ -199,8 +199,11 @@ void prove_gradients_f32(struct prover *p, struct proof *out)
     if (!applies(p->ir))
         return;
     struct bench *b = calloc(1, sizeof *b);
-    if (!b)
-        status = host_out_of_memory(&err);
+    if (!b) {
+        host_out_of_memory(&err);
+        proof_refused(out, &err);
+        return;
+    }
     for (int i = 0; i < DATA_REACH + REACH_ROUNDS && status == LATHE_OK; i++) {
         if (!proof_goes_on(p, out, "runs of the backward pass", i))
             break;
@@ -210,7 +213,6 @@ void prove_gradients_f32(struct prover *p, struct proof *out)
     }
     if (status != LATHE_OK)
         proof_refused(out, &err);
-    if (b)
-        free(b->tape.value);
+    free(b->tape.value);
     free(b);
 }
