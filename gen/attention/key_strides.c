@@ -119,7 +119,7 @@ static int slope_of(struct ir *w, const struct ir_node *n, const bool *fixed, co
     const int b = n->n_args > 1 ? n->arg[1] : NOTHING;
     const bool a_varies = a != NOTHING && (w->node[a].span & SPAN_KV) != 0;
     const bool b_varies = b != NOTHING && (w->node[b].span & SPAN_KV) != 0;
-    if (n->type != TYPE_F32 || (a_varies && slope[a] == NOTHING && n->op != OP_F32) ||
+    if (n->type != TYPE_F32 || n->rounded || (a_varies && slope[a] == NOTHING && n->op != OP_F32) ||
         (b_varies && slope[b] == NOTHING))
         return NOTHING;
     switch ((enum ir_op)n->op) {

@@ -447,8 +447,11 @@ static struct range made_range(struct bounder *b, int node, const struct ir_node
     for (int i = 0; i < n->n_args; i++)
         if (!bounded(a[i]))
             return UNKNOWN;
-    if (may_wrap(b, n))
+    if (may_wrap(b, n)) {
+        b->ir->estimates = true; /* with room for every rounding */
         guard(b, n, a);
+        b->ir->estimates = false;
+    }
     return n->op == OP_WHERE ? choice(b->ir, a) : number_range(b, n, a);
 }
 

@@ -142,13 +142,11 @@ int final_splits_apply(struct ir *ir, int root, const struct final_split *split,
             arg[k] = used[i] ? map[n.arg[k]] : n.arg[k];
             same &= arg[k] == n.arg[k];
         }
-        const struct ir_at at = {n.file, n.line};
         map[i] = i;
-        if (used[i] && is_exponential(ir, i))
+        if (used[i] && !n.rounded && is_exponential(ir, i))
             map[i] = split_exponential(ir, i, arg[0], split, high, norm);
         else if (used[i] && !same)
-            map[i] = n.op == OP_LOAD ? ir_load(ir, n.index, arg, n.n_args, at)
-                                     : ir_make(ir, (enum ir_op)n.op, arg, at);
+            map[i] = ir_again(ir, &n, arg);
         result = i == root ? map[i] : result;
     }
     free(used);

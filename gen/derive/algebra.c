@@ -116,9 +116,7 @@ static int canonical_node(struct forms *f, int i)
         return arg[branch];
     if (n.n_args == 0)
         return i;
-    if (n.op == OP_LOAD)
-        return ir_load(f->ir, n.index, arg, n.n_args, (struct ir_at){n.file, n.line});
-    return ir_make(f->ir, (enum ir_op)n.op, arg, (struct ir_at){n.file, n.line});
+    return ir_again(f->ir, &n, arg);
 }
 
 /* ---- forms of one node --------------------------------------------------------------------------- */

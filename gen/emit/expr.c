@@ -313,9 +313,29 @@ static void load_text(struct emitter *e, const struct ir_node *n, struct text_bu
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
+/* Of operations that round, where something decides by them: functions of common/exact.cuh. All others give
+   what one of their operands is, or an integer, and their own text serves. */
+static const char *rounded_text(const struct ir_node *n)
+{
+    static const char *const text[OP_COUNT] = {
+        [OP_ADD] = "exact_add(%0, %1)",       [OP_SUB] = "exact_sub(%0, %1)",
+        [OP_MUL] = "exact_mul(%0, %1)",       [OP_DIV] = "exact_div(%0, %1)",
+        [OP_IDIV] = "exact_floordiv(%0, %1)", [OP_MOD] = "exact_floormod(%0, %1)",
+        [OP_POW] = "exact_pow(%0, %1)",       [OP_EXP] = "exact_exp(%0)",
+        [OP_EXP2] = "exact_exp2(%0)",         [OP_LOG] = "exact_log(%0)",
+        [OP_LOG2] = "exact_log2(%0)",         [OP_SQRT] = "exact_sqrt(%0)",
+        [OP_RSQRT] = "exact_rsqrt(%0)",       [OP_SIN] = "exact_sin(%0)",
+        [OP_COS] = "exact_cos(%0)",           [OP_TANH] = "exact_tanh(%0)",
+        [OP_SIGMOID] = "exact_sigmoid(%0)",   [OP_SILU] = "exact_silu(%0)",
+        [OP_ERF] = "exact_erf(%0)",           [OP_NORMAL] = "exact_normal(%0)",
+        [OP_GELU] = "exact_gelu(%0)",
+    };
+    return n->rounded ? text[n->op] : NULL;
+}
+
 static void op_text(struct emitter *e, const struct ir_node *n, struct text_buf *t)
 {
-    const char *wraps = wrapping_text(e, n);
+    const char *wraps = n->rounded ? rounded_text(n) : wrapping_text(e, n);
     for (const char *c = wraps ? wraps : ir_op_cuda(n->op); *c; c++) {
         if (*c != '%') {
             text_add_bytes(t, c, 1);

@@ -3,6 +3,9 @@
  * which span bit runs over arrays. Out: env->value, one double or n doubles per node, valid until the
  * next eval_run; eval_free frees it. Nodes are taken in pool order, so operands are there before users.
  * Integers are doubles that hold 32-bit values; what leaves that range wraps around, as in two's complement.
+ * Nodes that are `rounded` are rounded to f32, which makes them what a kernel computes: sums, products,
+ * quotients and roots of f32 numbers in double precision round to the f32 number that is nearest to the exact
+ * one.
  */
 #include "gen/ir/eval.h"
 #include "gen/ir/scalar.h"
@@ -442,6 +445,12 @@ static bool run_node(struct eval_env *env, int node)
     }
 }
 
+static void round_values(double *value, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        value[j] = (double)(float)value[j];
+}
+
 bool eval_run(struct eval_env *env, const int *root, int n_roots)
 {
     env->error[0] = 0;
@@ -451,6 +460,8 @@ bool eval_run(struct eval_env *env, const int *root, int n_roots)
     for (int i = 0; i < env->ir->n_nodes; i++) {
         if (env->value[i] && !run_node(env, i))
             return false;
+        if (env->value[i] && env->ir->node[i].rounded)
+            round_values(env->value[i], width(env, i));
         if (env->value[i] && env->mode && !eval_mode_apply(env, i, width(env, i)))
             return fail(env, -1, "out of memory for the branches that were taken");
     }

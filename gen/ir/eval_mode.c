@@ -6,8 +6,8 @@
  *
  * A result in f32 is judged by how far the double result moves when what is read moves by one rounding of
  * f32: so much is nobody's mistake. The angle of a sine and an exponent are rounded before they are used, in
- * any formula, so they move as well. Branches are held: where f32 and double decide otherwise, both values
- * are right.
+ * any formula, so they move as well. Branches by data are held: where f32 and double decide otherwise, both
+ * values are right. Branches by positions alone are the same in every evaluation (rounded, in ir.h).
  */
 #include "gen/ir/eval.h"
 #include "gen/ir/spec.h"
@@ -171,7 +171,7 @@ bool eval_mode_apply(struct eval_env *env, int node, size_t count)
     if (n->type == TYPE_F32 && mode->precision != EVAL_DOUBLE && (is_given(n) || mode->precision == EVAL_F32))
         for (size_t j = 0; j < count; j++)
             out[j] = (double)(float)out[j];
-    if (n->type == TYPE_F32 && mode->precision == EVAL_MOVED)
+    if (n->type == TYPE_F32 && !n->rounded && mode->precision == EVAL_MOVED)
         move(env, node, count);
     if (mode->precision == EVAL_F32 && n->type == TYPE_F32 && n->op != OP_LOAD &&
         (mode->bad_op < 0 || (mode->bad_node < 0 && mode->ir == env->ir)) && is_cause(env, node, count))

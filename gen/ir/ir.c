@@ -170,7 +170,7 @@ static uint64_t hash_node(const struct ir_node *n)
     uint64_t h = mix(mix(n->op, n->type), (uint64_t)(uint16_t)n->index);
     for (int i = 0; i < n->n_args; i++)
         h = mix(h, (uint64_t)n->arg[i]);
-    h = mix(mix(h, bits), n->span);
+    h = mix(mix(h, bits), (uint64_t)n->span | (uint64_t)n->rounded << 8);
     h = (h ^ h >> 32) *
         0xff51afd7ed558ccdu; /* products carry upwards, and a short double has its bits there */
     return h ^ h >> 29;
@@ -179,7 +179,7 @@ static uint64_t hash_node(const struct ir_node *n)
 static bool same_node(const struct ir_node *a, const struct ir_node *b)
 {
     return a->op == b->op && a->type == b->type && a->index == b->index && a->n_args == b->n_args &&
-           a->span == b->span && memcmp(a->arg, b->arg, sizeof a->arg) == 0 &&
+           a->span == b->span && a->rounded == b->rounded && memcmp(a->arg, b->arg, sizeof a->arg) == 0 &&
            memcmp(&a->value, &b->value, sizeof a->value) == 0;
 }
 
@@ -251,6 +251,7 @@ static struct ir_node blank(enum ir_op op, enum ir_type type, struct ir_at at)
 {
     return (struct ir_node){.op = (uint8_t)op,
                             .type = (uint8_t)type,
+                            .placed = op == OP_CONST || op == OP_AT,
                             .arg = {-1, -1, -1, -1, -1},
                             .file = at.file,
                             .line = at.line};
@@ -263,11 +264,25 @@ int ir_const(struct ir *ir, double value, enum ir_type type)
     return intern(ir, &n);
 }
 
+static bool is_corner(enum ir_op op, int index)
+{
+    return op == OP_PARAM && index >= LEAF_ROW0 && index <= LEAF_KV1;
+}
+
 int ir_leaf(struct ir *ir, enum ir_op op, int index, enum ir_type type, uint8_t span, struct ir_at at)
 {
     struct ir_node n = blank(op, type, at);
     n.index = (int16_t)index;
     n.span = span;
+    n.placed |= (op == OP_SCALAR && !ir->input[index].grad) || is_corner(op, index);
+    return intern(ir, &n);
+}
+
+static int rounded_const(struct ir *ir, double value, enum ir_type type)
+{
+    struct ir_node n = blank(OP_CONST, type, (struct ir_at){0, 0});
+    n.value = isnan(value) ? (double)NAN : value;
+    n.rounded = type == TYPE_F32;
     return intern(ir, &n);
 }
 
@@ -324,6 +339,7 @@ static void take_operand(const struct ir *ir, struct ir_node *n, int arg)
     const struct ir_node *a = &ir->node[arg];
     n->arg[n->n_args++] = arg;
     n->span |= a->span;
+    n->placed &= a->placed;
     if (a->phase > n->phase)
         n->phase = a->phase;
 }
@@ -503,40 +519,42 @@ static bool all_const(const struct ir *ir, const int *arg, int n)
 
 /* Constants fold where the result is a number of its type: a division of integers by zero is left to be
    reported with its line. */
-static bool fold(const struct ir *ir, enum ir_op op, enum ir_type type, const int *arg, double *out)
+static bool fold(const struct ir *ir, enum ir_op op, enum ir_type type, const int *arg, bool rounded,
+                 double *out)
 {
     if (ir_op_is_reduction((int)op) || ir_op_is_scan((int)op) || !all_const(ir, arg, ROWS[op].arity))
         return false;
     bool integers = ir->node[arg[0]].type == TYPE_I32;
     double v[IR_MAX_ARGS] = {0};
     for (int i = 0; i < ROWS[op].arity; i++)
-        v[i] = ir->node[arg[i]].value;
+        v[i] = ir->node[arg[i]].rounded ? (double)(float)ir->node[arg[i]].value : ir->node[arg[i]].value;
     if (integers && (op == OP_IDIV || op == OP_MOD) && v[1] == 0)
         return false;
     *out = scalar_op(op, type, v);
+    if (rounded && type == TYPE_F32)
+        *out = (double)(float)*out;
     return true;
 }
 
-int ir_make(struct ir *ir, enum ir_op op, const int *given, struct ir_at at)
+/* Of operands that have the operation's type. */
+static int make(struct ir *ir, enum ir_op op, int *arg, struct ir_at at, bool rounded)
 {
     const struct op_row *row = &ROWS[op];
-    int arg[IR_MAX_ARGS] = {0};
-    bool floats = wants_float(ir, op, given);
-    for (int i = 0; i < row->arity; i++)
-        arg[i] = floats && !(row->in == IN_C && i == 0) ? to_float(ir, given[i]) : given[i];
     int same = simplify(ir, op, arg);
     if (same >= 0)
         return same;
     enum ir_type type = result_type(ir, row, arg);
     double value;
-    if (fold(ir, op, type, arg, &value))
-        return ir_const(ir, value, type);
+    if (fold(ir, op, type, arg, rounded, &value))
+        return rounded ? rounded_const(ir, value, type) : ir_const(ir, value, type);
     if ((row->flags & COMM) && arg[0] > arg[1]) {
         int swap = arg[0];
         arg[0] = arg[1];
         arg[1] = swap;
     }
     struct ir_node n = blank(op, type, at);
+    n.rounded = rounded && type == TYPE_F32;
+    n.placed = !ir_op_is_reduction((int)op) && !ir_op_is_scan((int)op);
     for (int i = 0; i < row->arity; i++)
         take_operand(ir, &n, arg[i]);
     if (ir_op_is_scan((int)op))
@@ -546,6 +564,106 @@ int ir_make(struct ir *ir, enum ir_op op, const int *given, struct ir_at at)
         n.phase++;
     }
     return intern(ir, &n);
+}
+
+/* ---- what decides by positions ------------------------------------------------------------------ */
+
+static bool steps(enum ir_op op)
+{
+    return op == OP_FLOOR || op == OP_CEIL || op == OP_IDIV || op == OP_MOD;
+}
+
+static bool decides(const struct ir *ir, enum ir_op op, const int *arg)
+{
+    const bool compares = op >= OP_LT && op <= OP_NE;
+    return (compares || steps(op) || op == OP_I32) && ir->node[arg[0]].type == TYPE_F32;
+}
+
+bool ir_decides(const struct ir *ir, const struct ir_node *n)
+{
+    return n->n_args > 0 && decides(ir, (enum ir_op)n->op, n->arg);
+}
+
+/* Node i in its rounded form, from those of its operands. Integers and bools have been decided already. */
+static int round_node(struct ir *ir, int i, const int *map)
+{
+    const struct ir_node n = ir->node[i];
+    int arg[IR_MAX_ARGS] = {0};
+    if (n.type != TYPE_F32 || n.rounded || n.op == OP_RANDOM) /* a multiple of 2^-24 below 1 */
+        return i;
+    if (n.n_args == 0) {
+        struct ir_node leaf = n;
+        leaf.rounded = true;
+        return intern(ir, &leaf);
+    }
+    for (int k = 0; k < n.n_args; k++)
+        arg[k] = map[n.arg[k]];
+    return n.op == OP_DETACH ? arg[0] : make(ir, (enum ir_op)n.op, arg, (struct ir_at){n.file, n.line}, true);
+}
+
+/* A placed value in f32, each of its operations rounded. */
+static int rounded_form(struct ir *ir, int node)
+{
+    if (ir->node[node].rounded || ir->node[node].type != TYPE_F32)
+        return node;
+    int *map = malloc(((size_t)node + 1) * sizeof *map);
+    bool *used = malloc((size_t)ir->n_nodes * sizeof *used);
+    int result = node;
+    if (map && used) {
+        ir_mark(ir, &node, 1, used);
+        for (int i = 0; i <= node; i++)
+            map[i] = used[i] ? round_node(ir, i, map) : i;
+        result = map[node];
+    } else {
+        ir->failed = true;
+    }
+    free(map);
+    free(used);
+    return result;
+}
+
+/* A constant or a number given at the launch is no position: beside data, and beside each other, they stay
+   what they are. */
+static bool round_operands(struct ir *ir, int *arg, int n)
+{
+    bool any = false;
+    bool all = true;
+    for (int i = 0; i < n; i++) {
+        const int op = ir->node[arg[i]].op;
+        any |= ir->node[arg[i]].placed && op != OP_CONST && op != OP_SCALAR;
+        all &= ir->node[arg[i]].placed;
+    }
+    for (int i = 0; i < n && any; i++)
+        arg[i] = ir->node[arg[i]].placed ? rounded_form(ir, arg[i]) : arg[i];
+    return any && all;
+}
+
+int ir_make(struct ir *ir, enum ir_op op, const int *given, struct ir_at at)
+{
+    const struct op_row *row = &ROWS[op];
+    int arg[IR_MAX_ARGS] = {0};
+    bool floats = wants_float(ir, op, given);
+    for (int i = 0; i < row->arity; i++)
+        arg[i] = floats && !(row->in == IN_C && i == 0) ? to_float(ir, given[i]) : given[i];
+    const bool rounded =
+        row->arity > 0 && !ir->estimates && decides(ir, op, arg) && round_operands(ir, arg, row->arity);
+    return make(ir, op, arg, at, rounded);
+}
+
+int ir_again(struct ir *ir, const struct ir_node *n, const int *arg)
+{
+    const struct ir_at at = {n->file, n->line};
+    int operand[IR_MAX_ARGS] = {0};
+    bool placed = n->rounded;
+    if (n->op == OP_LOAD)
+        return ir_load(ir, n->index, arg, n->n_args, at);
+    for (int k = 0; k < n->n_args; k++)
+        placed &= ir->node[arg[k]].placed;
+    if (!placed)
+        return ir_make(ir, (enum ir_op)n->op, arg, at);
+    for (int k = 0; k < n->n_args; k++)
+        operand[k] = rounded_form(ir, arg[k]);
+    return make(ir, (enum ir_op)n->op, operand, at, true);
 }
 
 static struct ir_at place_of(const struct ir *ir, int node)
@@ -622,10 +740,7 @@ static int rebuild(struct ir *ir, int node, const int *map)
         arg[i] = map[n.arg[i]];
         changed |= arg[i] != n.arg[i];
     }
-    struct ir_at at = {n.file, n.line};
-    if (!changed)
-        return node;
-    return n.op == OP_LOAD ? ir_load(ir, n.index, arg, n.n_args, at) : ir_make(ir, (enum ir_op)n.op, arg, at);
+    return changed ? ir_again(ir, &n, arg) : node;
 }
 
 int ir_substitute(struct ir *ir, int root, const int *from, const int *to, int n)

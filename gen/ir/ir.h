@@ -150,9 +150,11 @@ struct ir_node {
     uint8_t type; /* enum ir_type */
     uint8_t n_args;
     uint8_t span;
-    uint8_t phase; /* reductions below it, along the longest path */
-    int16_t index; /* AT, PARAM, SCALAR, LOAD */
-    int16_t file;  /* number in ir->file */
+    uint8_t phase;    /* reductions below it, along the longest path */
+    bool placed : 1;  /* made of positions, sizes, numbers given at the launch and constants alone */
+    bool rounded : 1; /* so, and something decides by it: in f32, each operation rounded, everywhere */
+    int16_t index;    /* AT, PARAM, SCALAR, LOAD */
+    int16_t file;     /* number in ir->file */
     int32_t line;
     int32_t arg[IR_MAX_ARGS];
     double value; /* CONST; a bool is 0 or 1 */
@@ -208,6 +210,11 @@ static inline int ir_param_of(struct ir *ir, int param)
 }
 int ir_at_field(struct ir *ir, int field, struct ir_at at);
 int ir_make(struct ir *ir, enum ir_op op, const int *arg, struct ir_at at);
+/* The same operation with other operands: for passes that rewrite a graph. What is rounded stays so. */
+int ir_again(struct ir *ir, const struct ir_node *n, const int *arg);
+/* Does it decide: a comparison, a step or a cast to i32 of floats? Of such ones ir_make takes placed operands
+   in their rounded form, so that host, proofs and kernels decide alike. */
+bool ir_decides(const struct ir *ir, const struct ir_node *n);
 /* The free dim whose size a node is; -1: it is something else. */
 static inline int ir_free_size(const struct ir_node *n)
 {

@@ -108,6 +108,8 @@ static void print_node(struct text_buf *out, const struct ir *ir, int i, const i
     print_span(out, ir, n->span);
     if (n->phase)
         text_add(out, ", phase %d", n->phase);
+    if (n->rounded && n->op > OP_LOAD)
+        text_add(out, ", rounded");
     const char *slash = strrchr(ir->file[n->file], '/');
     if (n->line && n->op > OP_LOAD)
         text_add(out, "  // %s:%d", slash ? slash + 1 : ir->file[n->file], n->line);

@@ -275,7 +275,8 @@ struct ir {
     struct ir_node *node;
     int32_t *table; /* hash table of node numbers + 1 */
     int table_size;
-    bool failed; /* out of memory or too many nodes: sticky */
+    bool failed;    /* out of memory or too many nodes: sticky */
+    bool estimates; /* what is made now only estimates: it is not rounded, whatever it decides */
 };
 
 static inline bool ir_is_at(const struct ir *ir, int node, int field)

@@ -2,7 +2,8 @@
  * rewrite.c: rewriting that every kind's lowering uses. In: immutable IR, a problem. Out: a clone, whose
  * formulas the kind rewrites one by one into what a kernel computes.
  *
- * Rewrites, each exact or a matter of the last bits of fp32:
+ * Rewrites, each exact or a matter of the last bits of fp32 (what something decides by is left alone:
+ * rounded, in ir.h):
  *  - constants of the problem, defaults of absent inputs, detach dropped;
  *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
  *    the sum is rounded once either way, since indices stay below 2^24;
@@ -375,6 +376,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
 {
     struct ir *w = r->w;
     const bool tiles = kinds[w->kind].tiles;
+    if (n->rounded)
+        return ir_again(w, n, arg);
     switch ((enum ir_op)n->op) {
     case OP_DETACH:
         return arg[0];
@@ -397,10 +400,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
         return tiles ? row_maximum(w, arg[0]) : ir1(w, OP_ROWMAX, arg[0]);
     case OP_ROWSUM:
         return tiles ? ir1(w, OP_ROWSUM, arg[0]) : row_sum(w, arg[0], 8);
-    case OP_LOAD:
-        return ir_load(w, n->index, arg, n->n_args, (struct ir_at){n->file, n->line});
     default:
-        return ir_make(w, (enum ir_op)n->op, arg, (struct ir_at){n->file, n->line});
+        return ir_again(w, n, arg);
     }
 }
 

@@ -43,11 +43,18 @@ static bool emit_variant(struct text_buf *config, struct text_buf *t, const stru
                          const struct plan *plan, struct source *out)
 {
     const struct kind_row *kind = &kinds[r->spec->kind];
+    struct text_buf body = {0};
+    const bool ok = kind->emit(r, plan, config, &body, out);
+    const bool exact = body.data && strstr(body.data, " = exact_"); /* gen/emit/expr.c */
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         r->spec->name);
-    text_add(t, "#include \"config.gen.cuh\"\n#include \"common/math.cuh\"\n%s\n", kind->variant_includes);
-    return kind->emit(r, plan, config, t, out);
+    text_add(t, "#include \"config.gen.cuh\"\n#include \"common/math.cuh\"\n%s%s\n",
+             exact ? "#include \"common/exact.cuh\"\n" : "", kind->variant_includes);
+    text_add_bytes(t, body.data, body.size);
+    text_fail_with(t, &body);
+    text_free(&body);
+    return ok;
 }
 
 /* ---- the list of texts ----------------------------------------------------------------------- */

@@ -345,6 +345,10 @@ static struct interval of_where(struct state *s, const struct ir_node *n, const 
 static struct interval of_op(struct state *s, const struct ir_node *n, const struct interval *a)
 {
     switch ((enum ir_op)n->op) {
+    case OP_ADD: /* of more terms than a form holds */
+        return (struct interval){a[0].low + a[1].low, a[0].high + a[1].high};
+    case OP_SUB:
+        return (struct interval){a[0].low - a[1].high, a[0].high - a[1].low};
     case OP_MUL:
         return n->arg[0] == n->arg[1] ? corners(times, magnitude(a[0]), magnitude(a[0]))
                                       : corners(times, a[0], a[1]);
@@ -453,9 +457,9 @@ static struct interval of_node(struct state *s, int node)
         return of_input(s, &s->ir->input[n->index]);
     if (n->op == OP_PARAM)
         return ANY;
-    if (s->form[node].n == 1 && s->form[node].atom[0] == node)
-        return of_op(s, n, a);
-    return of_form(s, &s->form[node]);
+    const bool atom = s->form[node].n == 1 && s->form[node].atom[0] == node;
+    const struct interval v = atom ? of_op(s, n, a) : of_form(s, &s->form[node]);
+    return n->rounded ? (struct interval){(double)(float)v.low, (double)(float)v.high} : v;
 }
 
 static void run_node(struct state *s, int node)

@@ -18,8 +18,12 @@ struct prove_given {
     lathe_arg arg[MAX_ARGS]; /* inputs, scalars and q_start: compact host memory, in place of random data */
     int n_absent;
     char absent[MAX_ARGS][NAME_MAX_BYTES]; /* optional arguments that are left out */
-    int seconds; /* of processor time for all proofs of the spec; 0: PROVE_SECONDS */
+    bool positions_alone; /* sizes are too large for proofs on data: what is decided by positions, and nothing
+                             else */
+    int seconds;          /* of processor time for all proofs of the spec; 0: PROVE_SECONDS */
 };
+/* Does a spec decide by positions in f32? */
+bool prove_has_positions(const struct ir *ir);
 /* Nothing is given. */
 void prove_given_init(struct prove_given *given);
 /* False: a proof would take too long; `most` pairs of a query and a key are looked at, so much is asked for.
@@ -30,7 +34,8 @@ bool prove_given_fits(const struct prove_given *given, double *pairs, double *mo
 struct proof {
     const char *what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients",
                          "backward = derived", "backward in kernels", "mask bounds", "ranges of integers",
-                         "large scores", "f32 = double", "chunks = recurrence", "steps = whole", "not seen" */
+                         "large scores", "f32 = double", "chunks = recurrence", "steps = whole", "positions in
+                         f32", "not seen" */
     bool applies;     /* false: nothing to prove (no combine given, say) */
     bool passed;
     bool warned;  /* it has passed, and its note is worth a line of its own */

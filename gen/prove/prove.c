@@ -123,8 +123,10 @@ static int prove_within(const struct ir *ir, unsigned seed, const struct prove_g
         p.seconds = quick ? QUICK_SECONDS : given && given->seconds > 0 ? given->seconds : PROVE_SECONDS;
         p.quick = quick;
         trying(out, p.tried);
-        n = proofs_of(ir)->run(&p, out);
-        n += quick ? 0 : reach_unseen(&p, out + n, PROOF_MAX - n);
+        const bool alone = given && given->positions_alone;
+        n = alone ? 0 : proofs_of(ir)->run(&p, out);
+        n += quick ? 0 : prove_positions(&p, out + n);
+        n += quick || alone ? 0 : reach_unseen(&p, out + n, PROOF_MAX - n);
     }
     trying(out, NULL);
     reach_close(&p);

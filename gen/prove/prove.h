@@ -189,6 +189,9 @@ void prove_values(struct prover *p, struct proof *out);
 
 /* ---- the proofs of every kind -------------------------------------------------------------------- */
 
+/* Decisions by positions, in f32 and in double precision: positions.c. Returns 0 where a spec has none, and
+   nothing is told. */
+int prove_positions(struct prover *p, struct proof *out);
 /* Derived gradients against finite differences: gradients.c. */
 void prove_gradients(struct prover *p, struct proof *out);
 /* The same in f32 against double precision; a share of the verdict "f32 = double": gradients_f32.c. */

@@ -168,7 +168,7 @@ static bool complain_elements(const struct run *run, const struct prove_given *g
     return n > MOST;
 }
 
-static int complain_zero(const struct run *run, const struct prove_given *given)
+static int complain_zero(const struct run *run, struct prove_given *given)
 {
     double pairs;
     double most;
@@ -180,9 +180,18 @@ static int complain_zero(const struct run *run, const struct prove_given *given)
                       sym_name(&run->sig, sym));
         return CODE_USAGE;
     }
+    const bool fits = prove_given_fits(given, &pairs, &most);
+    if (!fits && prove_has_positions(run->ir)) { /* which data have no part in */
+        given->positions_alone = true;
+        tool_complain(
+            "problem: of so many pairs of queries and keys only what is decided by positions is proved, "
+            "and ranges of integers; proofs on data take at most %.0f pairs, and kv = %d",
+            most, PROVE_KEYS_MAX);
+        return CODE_OK;
+    }
     if (complain_elements(run, given))
         return CODE_USAGE;
-    if (prove_given_fits(given, &pairs, &most))
+    if (fits)
         return CODE_OK;
     tool_complain(
         "problem: expected at most %.0f pairs of queries and keys over all heads, and kv at most %d, since "

@@ -511,6 +511,7 @@ bool cases_make(struct case_list *list, bool full)
     group_hollow(list);
     group_backward(list, full);
     group_f32_backward(list, full);
+    group_positions(list, full);
     sort_by_job(list);
     return list->capacity > 0;
 }

@@ -108,6 +108,7 @@ void group_pairs(struct case_list *list, bool full);        /* cases_pairs.c */
 void group_masks(struct case_list *list, bool full);        /* cases_masks.c */
 void group_scores(struct case_list *list, bool full);       /* cases_scores.c */
 void group_given(struct case_list *list);                   /* cases_given.c */
+void group_positions(struct case_list *list, bool full);    /* cases_positions.c */
 void group_linear(struct case_list *list, bool full);       /* cases_linear.c */
 void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c */
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
