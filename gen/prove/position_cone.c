@@ -85,7 +85,8 @@ static bool is_position(const struct ir *ir, int node, int field)
     return ir_is_at(ir, inner, field);
 }
 
-int distance_sign(const struct ir *ir, int node)
+/* at.q - at.kv, in either order, or a comparison of the two: +1, -1; 0: it is something else. */
+static int distance_sign(const struct ir *ir, int node)
 {
     const struct ir_node *n = &ir->node[node];
     if (n->op != OP_SUB && !(n->op >= OP_LT && n->op <= OP_NE))

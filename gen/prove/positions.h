@@ -46,7 +46,5 @@ bool cone_matters(struct cones *c, int node, int lane);
 double field_given(const struct cones *c, int field);
 double field_end(const struct cones *c, int field);
 bool field_is_size(int field);
-/* at.q - at.kv, in either order, or a comparison of the two: +1, -1; 0: it is something else. */
-int distance_sign(const struct ir *ir, int node);
 
 #endif
