@@ -607,10 +607,13 @@ static int rounded_form(struct ir *ir, int node)
     if (ir->node[node].rounded || ir->node[node].type != TYPE_F32)
         return node;
     int *map = malloc(((size_t)node + 1) * sizeof *map);
-    bool *used = malloc((size_t)ir->n_nodes * sizeof *used);
+    bool *used = calloc((size_t)node + 1, sizeof *used);
     int result = node;
     if (map && used) {
-        ir_mark(ir, &node, 1, used);
+        used[node] = true;
+        for (int i = node; i >= 0; i--)
+            for (int k = 0; used[i] && k < ir->node[i].n_args; k++)
+                used[ir->node[i].arg[k]] = true;
         for (int i = 0; i <= node; i++)
             map[i] = used[i] ? round_node(ir, i, map) : i;
         result = map[node];
