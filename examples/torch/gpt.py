@@ -1,9 +1,9 @@
 """A small GPT on a text, byte by byte, with attention, norms, loss and optimizer of Lathe, or of torch.
 
-    python gpt.py                                   # a GPU: 12 layers, 768 wide, 2048 tokens, by Lathe
+    python gpt.py                                   # a GPU: 12 layers, 768 wide, 2048 tokens; a CPU: a small one
     python gpt.py --by flex                         # the same with FlexAttention
     python gpt.py --compare lathe,flex,sdpa         # loss and time of a step, beside each other
-    python gpt.py --device cpu --layers 2 --width 32 --heads 2 --length 32 --batch 4 --steps 30
+    python gpt.py --device cpu --length 128         # by Lathe's host device: slow, in double precision
 
 The attention is causal with ALiBi: a penalty linear in distance, whose slope is the head's. For Lathe it is the
 shipped spec `alibi`; another one is another name, or a file (--spec).
@@ -171,10 +171,15 @@ def train(o):
         wait()
         times.append(time.perf_counter() - begin)
         losses.append(loss.item())
-        if o.say and number % 10 == 0:
+        if o.say and (number % 10 == 0 or o.device == "cpu"):
             print(f"step {number:4}  loss {losses[-1]:.4f}  {times[-1] * 1e3:.1f} ms", flush=True)
     later = sorted(times[min(5, len(times) - 1) :])
     return losses, later[len(later) // 2]
+
+
+# On a GPU, on a CPU.
+SIZES = dict(layers=(12, 2), width=(768, 64), heads=(12, 4), length=(2048, 64), batch=(8, 4), steps=(60, 30),
+             words=(256, 256), seed=(1, 1))  # fmt: skip
 
 
 def read_options(words=None):
@@ -183,11 +188,16 @@ def read_options(words=None):
     p.add_argument("--compare", help="several of lathe, flex, sdpa, with commas")
     p.add_argument("--spec", default="alibi")
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    for name, usual in dict(layers=12, width=768, heads=12, length=2048, batch=8, steps=60, words=256, seed=1).items():
-        p.add_argument(f"--{name}", type=int, default=usual)
-    p.add_argument("--rate", type=float, default=3e-4)
+    for name, (of_gpu, of_cpu) in SIZES.items():
+        p.add_argument(f"--{name}", type=int, help=f"{of_gpu}; on a CPU {of_cpu}")
+    p.add_argument("--rate", type=float, help="3e-4; on a CPU 3e-3")
     p.add_argument("--no-compile", dest="compile", action="store_false")
     o = p.parse_args(words)
+    on_cpu = o.device == "cpu"
+    for name, sizes in SIZES.items():
+        if getattr(o, name) is None:
+            setattr(o, name, sizes[on_cpu])
+    o.rate = (3e-3 if on_cpu else 3e-4) if o.rate is None else o.rate
     o.dtype = torch.float32 if o.device == "cpu" else torch.bfloat16
     o.compile = o.compile and o.device != "cpu"
     o.say = not o.compare

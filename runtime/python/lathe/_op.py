@@ -77,7 +77,8 @@ class Op(Shared):
 
     Call it with its tensors: required ones by position in the order of `op.arguments`, everything by name. The
     results come back in the order of the spec, one alone or a named tuple. An optional result is made where it is
-    asked for with True, `op(q, k, v, lse=True)`; a result that is given as a tensor is written there.
+    asked for with True, `op(q, k, v, lse=True)`; the first one also where all are optional and none is asked for. A
+    result that is given as a tensor is written there.
 
         attention          q [b, h, q, d]  k [b, h_kv, kv, d]  v [b, h_kv, kv, d_v]  ->  o [b, h, q, d_v]
         linear_attention   q, k [b, h_k, t, d]  v [b, h, t, d_v]  ->  o [b, h, t, d_v]
@@ -87,6 +88,7 @@ class Op(Shared):
     Tensors are NumPy arrays (the host device, in double precision), or lie on a GPU and have
     `__cuda_array_interface__` or DLPack: torch, CuPy, JAX. They are read as they lie, with any strides that the
     kernel reads; other operands are copied (negative strides; rows of norms and the like whose elements lie apart).
+    A result in the place of an operand, as y of act_silu, overwrites it, unless it is asked for: `op(x=a, y=True)`.
     """
 
     def __init__(self, handle: c_void_p, origin: str, text: str, source: tuple = ()):
@@ -172,8 +174,8 @@ class Op(Shared):
     def combine(self, *args: Any, stream: Any = None, context: Context | None = None, **named: Any):
         """Put parts of rows together: part_o and part_rows of `parts`, stacked along a new first dim, in any order.
 
-        Gives o, and finals that are asked for, as of one call with all keys; o is f32 unless it is given as a
-        tensor. Inputs are those that end a row: a sink, say, which counts once.
+        Gives o, and finals that are asked for, as of one call with all keys; o is f32 (f64 beside f64) unless it is
+        given as a tensor. Inputs are those that end a row: a sink, say, which counts once.
         """
         if not self.joining.arguments:
             self._refuse_parts()

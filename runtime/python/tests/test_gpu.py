@@ -266,3 +266,54 @@ def test_optimizers_on_a_gpu_and_the_host(name):
             optimizer.step()
     for p, twin in zip(first, second):
         torch.testing.assert_close(p.detach().cpu(), twin.detach(), rtol=1e-5, atol=1e-6)
+
+
+# ---- operands as models have them -----------------------------------------------------------------------------------
+
+
+def test_int64_indices_and_strides_of_autograd():
+    """Converted and copied on the stream of the call, without waiting for the GPU; also in a CUDA graph."""
+    torch.manual_seed(6)
+    x = torch.randn(64, 512, device="cuda", requires_grad=True)
+    target = torch.randint(512, (64,), device="cuda")
+    loss = lathe.torch.wrap("cross_entropy")
+    same(loss(x, target), torch.nn.functional.cross_entropy(x, target, reduction="none"), 1e-5)
+    weight = torch.rand(512, device="cuda")
+    norm = lathe.torch.wrap("rms_norm")
+    plain_norm = lambda x: torch.nn.functional.rms_norm(x, (512,), weight, 1e-6)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        given = [torch.autograd.grad(f(x).sum(), x)[0] for f in (lambda x: loss(x, target), lambda x: norm(x, weight))]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    wanted = torch.autograd.grad(torch.nn.functional.cross_entropy(x, target, reduction="sum"), x)[0]
+    same(given[0], wanted, 1e-5)
+    same(given[1], torch.autograd.grad(plain_norm(x).sum(), x)[0], 1e-4)
+    same(norm(x.detach()[:, ::2], weight[::2]), torch.nn.functional.rms_norm(x[:, ::2], (256,), weight[::2], 1e-6), 1e-5)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    y = lathe.load("rms_norm")(x.detach()[:, ::2], weight[::2], stream=stream)
+    torch.cuda.current_stream().wait_stream(stream)
+    same(y, norm(x.detach()[:, ::2], weight[::2]), 0)
+
+
+def test_second_derivatives_and_slices(qkv):
+    f, (q, k, v) = lathe.torch.wrap("causal"), qkv
+    (g,) = torch.autograd.grad(f(q, k, v).float().sum(), q, create_graph=True)
+    with pytest.raises(lathe.UnsupportedError, match="a derivative of a gradient"):
+        g.float().square().sum().backward()
+    q, k, v = (t.detach()[:, None] for t in qkv)
+    same(torch.vmap(f)(q, k, v)[:, 0], plain(*(t.detach() for t in qkv)))
+    one = lambda q, k, v: f(q, k, v).float().square().sum()
+    dq = torch.vmap(torch.func.grad(one))(q, k, v)[:, 0]
+    (wanted,) = torch.autograd.grad(one(*qkv), qkv[:1])
+    same(dq, wanted)
+
+
+def test_copies_of_modules(qkv):
+    import copy
+    import pickle
+
+    f, tensors = lathe.torch.wrap("causal"), [t.detach() for t in qkv]
+    for other in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        same(other(*tensors), f(*tensors), 0)

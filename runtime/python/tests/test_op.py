@@ -110,6 +110,12 @@ def test_a_result_with_an_alias(rng):
     near(apart, before - 0.5 * g)
     assert op(p=p, g=g, rate=0.5) is p
     near(p, apart, 0)
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    kept = x.copy()
+    y = lathe.load("act_silu")(x=x, y=True)
+    near(x, kept, 0)
+    lathe.load("act_silu")(x=x)
+    near(x, y, 0)
 
 
 def test_linear_attention(rng):

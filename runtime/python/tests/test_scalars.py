@@ -92,6 +92,16 @@ def test_torch_refuses_the_same(torch):
         torch.testing.assert_close(attend(q, k, v, window=value), attend(q, k, v, window=2), rtol=0, atol=0)
 
 
+def test_torch_refuses_what_f32_does_not_hold(torch):
+    q, k, v = torch.randn(3, 1, 2, 6, 8).unbind(0)
+    attend = lathe.torch.wrap(lathe.compile(GAIN))
+    for value in (1e39, "1.0", torch.tensor(1e39, dtype=torch.float64), 1j):
+        with pytest.raises(lathe.ArgumentError, match="argument 'gain': expected a number"):
+            attend(q, k, v, gain=value)
+    exact = [t.double() for t in (q * 1e-30, k, v)]
+    torch.testing.assert_close(attend(*exact, gain=1e39), attend(exact[0] * 1e39, k.double(), v.double(), gain=1.0))
+
+
 def test_a_scalar_without_a_gradient_is_refused_one(torch):
     q, k, v = torch.randn(3, 1, 2, 6, 8).unbind(0)
     attend = lathe.torch.wrap(lathe.compile(GAIN))

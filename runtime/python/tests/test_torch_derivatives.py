@@ -105,6 +105,13 @@ def test_compiled(qkv):
         g.square().sum().backward()
 
 
+def test_torch_func_in_what_is_compiled(qkv):
+    f, (q, k, v) = attend(), [t.detach() for t in qkv]
+    run = torch.compile(torch.func.grad(lambda q: loss(f)(q, k, v)), fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="torch.func's gradients do not go through an operator"):
+        run(q)
+
+
 def test_results_of_several_kinds(qkv):
     f = lathe.torch.wrap("causal", results=("o", "lse"))
     o, lse = f(*qkv)

@@ -277,13 +277,14 @@ class Variant:
         if not form.scalars:
             return self.forward.run(given, tensors, ())
         n = form.n_operands
-        return self.forward.run(given, tensors[:n], values_of(form, tensors[n:], numbers))
+        exact = any(t.dtype is torch.float64 for t in tensors[:n])
+        return self.forward.run(given, tensors[:n], values_of(form, tensors[n:], numbers, exact))
 
 
-def values_of(form: Form, learned, numbers) -> list:
-    """Scalars in the order of the signature."""
+def values_of(form: Form, learned, numbers, exact: bool = True) -> list:
+    """Scalars in the order of the signature. exact: f32 ones are f64, as beside tensors of f64."""
     return [
-        number_of(name, dtype, learned[i] if is_learned else numbers[i], exact=True)
+        number_of(name, dtype, learned[i] if is_learned else numbers[i], exact)
         for name, dtype, (is_learned, i) in zip(form.scalars, form.dtypes, form.sources)
     ]
 
@@ -491,8 +492,8 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: str | tuple[str, ...] =
 
     Required tensors go by position, everything by name. layout is that of q, k, v and o: "bhsd", "bshd", or "thd" for
     packed sequences (with cu_q=, or cu= of linear attention); inputs over heads and tokens, such as gates, have their
-    tokens first as well, finals have not. Nothing is copied for it. results: what a call returns, by name and in this
-    order; by default what the spec always makes. Works under torch.compile (make the function outside of what is
+    tokens first as well, finals have not. Nothing is copied for it, and no operand is overwritten. results: what a call
+    returns, by name and in this order; by default what the spec always makes, or its first result. Works under torch.compile (make the function outside of what is
     compiled), CUDA graphs, autocast, checkpoints, DDP and vmap (one call after the other). CPU tensors run on the host
     device, in double precision and slowly.
     """

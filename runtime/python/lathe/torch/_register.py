@@ -53,7 +53,7 @@ def _define(name: str, schema: str, run, fake):
     return _registered[name], False
 
 
-def _differentiate(name: str, run, backward, setup) -> None:
+def _differentiate(name: str, title: str, run, backward, setup) -> None:
     """Gradients of an operator. A compiled graph calls it where none are wanted any more: then the way through the
     dispatcher is cut short, which is most of what such a call costs. Under vmap it runs once for each slice.
     """
@@ -66,7 +66,9 @@ def _differentiate(name: str, run, backward, setup) -> None:
 
     def fast(keyset, *args):
         if forward_ad._current_level >= 0:
-            refuse_tangents(name, args)
+            refuse_tangents(title, args)
+        if _interpreters() is not None and torch._C._any_requires_grad(*args):
+            refuse_compiled_func(title)
         if (torch._C.is_grad_enabled() and torch._C._any_requires_grad(*args)) or torch._C._len_torch_dispatch_stack():
             return general(keyset, *args)
         for a in args:
@@ -100,6 +102,13 @@ def refuse_forward_mode(name: str):
     raise c.UnsupportedError(
         f"{name}: a forward-mode derivative is asked for (jvp, jacfwd, hessian, dual numbers): specs have gradients in "
         "reverse mode alone, as by torch.autograd.grad, torch.func.grad, vjp and jacrev"
+    )
+
+
+def refuse_compiled_func(name: str):
+    raise c.UnsupportedError(
+        f"{name}: torch.func's gradients do not go through an operator of torch.library, as which a compiler sees it: leave "
+        "torch.func.grad out of what is compiled, or take gradients by torch.autograd.grad"
     )
 
 
@@ -150,7 +159,7 @@ class Operators:
         self.forward, is_new = _define(self.stem, schema, self._run, self._fake)
         self._forms: dict[tuple, tuple] = {}  # by what a call leaves out
         if is_new and variant.gradients:
-            _differentiate(self.stem, self._run, self._backward, self._setup)
+            _differentiate(self.stem, op.name, self._run, self._backward, self._setup)
 
     def _given(self, args):
         """The form of a call of the operator, its tensors and numbers without what was left out."""
@@ -235,7 +244,8 @@ class Operators:
         name = f"{self.stem}_backward_{'_'.join(wanted)}"
         overload, is_new = _define(name, _schema(parameters, wanted), run, fake)
         if is_new:
-            _differentiate(name, run, lambda ctx, *seeds: refuse_second(self.variant.op.name), None)
+            title = self.variant.op.name
+            _differentiate(name, title, run, lambda ctx, *seeds: refuse_second(title), None)
         return overload
 
 
