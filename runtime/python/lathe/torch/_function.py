@@ -6,8 +6,6 @@ compiler, a mode, functorch, a subclass of Tensor) sees an operator of torch.lib
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.autograd import forward_ad
 
@@ -493,9 +491,10 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: str | tuple[str, ...] =
     Required tensors go by position, everything by name. layout is that of q, k, v and o: "bhsd", "bshd", or "thd" for
     packed sequences (with cu_q=, or cu= of linear attention); inputs over heads and tokens, such as gates, have their
     tokens first as well, finals have not. Nothing is copied for it, and no operand is overwritten. results: what a call
-    returns, by name and in this order; by default what the spec always makes, or its first result. Works under torch.compile (make the function outside of what is
-    compiled), CUDA graphs, autocast, checkpoints, DDP and vmap (one call after the other). CPU tensors run on the host
-    device, in double precision and slowly.
+    returns, by name and in this order; by default what the spec always makes, or its first result.
+
+    Works under torch.compile (make the function outside of what is compiled), CUDA graphs, autocast, checkpoints, DDP
+    and vmap (one call after the other). CPU tensors run on the host device, in double precision and slowly.
     """
     op = as_op(op)
     results = (results,) if isinstance(results, str) else tuple(results)

@@ -107,8 +107,8 @@ def refuse_forward_mode(name: str):
 
 def refuse_compiled_func(name: str):
     raise c.UnsupportedError(
-        f"{name}: torch.func's gradients do not go through an operator of torch.library, as which a compiler sees it: leave "
-        "torch.func.grad out of what is compiled, or take gradients by torch.autograd.grad"
+        f"{name}: torch.func's gradients do not go through an operator of torch.library, as which a compiler sees it: "
+        "leave torch.func.grad out of what is compiled, or take gradients by torch.autograd.grad"
     )
 
 
