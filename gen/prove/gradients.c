@@ -421,11 +421,25 @@ static void add_points(const struct ir *ir, int64_t *dim)
             dim[ir->map[m].over[k]] = few[ir->map[m].over[k] - SYM_FREE];
 }
 
+/* Is there anything that a gradient is taken by? */
+static bool has_variables(const struct prover *p)
+{
+    const struct ir *ir = p->ir;
+    bool found = false;
+    for (const char *const *t = proofs_of(ir)->tensors; *t; t++)
+        found |= lathe__arg_find(&p->forward, *t, 0) >= 0;
+    for (int i = 0; i < ir->n_tensors; i++)
+        found |= ir->tensor[i].grad;
+    for (int i = 0; i < ir->n_inputs; i++)
+        found |= ir->input[i].grad;
+    return found;
+}
+
 void prove_gradients(struct prover *p, struct proof *out)
 {
     const struct kind_proofs *proofs = proofs_of(p->ir);
     proof_begin(out, "gradients", BOUND);
-    if (kinds[p->ir->kind].points && !p->ir->gradient) {
+    if ((kinds[p->ir->kind].points && !p->ir->gradient) || !has_variables(p)) {
         out->applies = false; /* lists have none */
         return;
     }

@@ -86,6 +86,8 @@ expect 0 'compared with itself' 'warning: wrong.lua:6: online = whole row does n
 expect 0 'compared with itself' '' "$LATHE" run causal --device host --problem q=4,d=8 --verify
 { printf 'return attention { score_mod = function(s) return ' && printf '(%.0s' $(seq 300) && printf s && printf ')%.0s' $(seq 300) && echo ' end }'; } >deep.lua
 expect 1 '' 'deep.lua: brackets, tables or functions lie more than 200 deep' "$LATHE" check deep.lua
+printf 'return elementwise { over = { "n" }, operands = { i = tensor("i32") }, results = { y = tensor("f32") }, forward = function(v) return f32(v.i) * 2.0 end }\n' >whole.lua
+expect 0 'nothing to prove' '' "$LATHE" check whole.lua # nothing has a gradient
 printf 'return attention { online_func = elementwise_weights(function(s) return floor(1000 * s) * s end) }\n' >corners.lua
 expect 1 'gradients                FAILED tells nothing' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
