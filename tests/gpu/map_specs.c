@@ -82,8 +82,9 @@ static const char *const PACKED_TOKENS[] = {"tokens=257,ends=32", "tokens=31,end
                                             "tokens=1025,ends=258", NULL};
 static const char *const PACKED_CHUNKS[] = {"chunks=257,ends=32", "chunks=31,ends=2", "chunks=0,ends=5",
                                             NULL};
+/* Places are drawn up to the fewest steps. */
 static const char *const POOLS[] = {"chunks=9,steps=4,d=40,tokens=64",  "chunks=33,steps=8,d=257,tokens=60",
-                                    "chunks=1,steps=1,d=1,tokens=58",   "chunks=0,steps=4,d=8,tokens=60",
+                                    "chunks=1,steps=4,d=1,tokens=58",   "chunks=0,steps=4,d=8,tokens=60",
                                     "chunks=65,steps=5,d=33,tokens=70", NULL};
 static const char *const NO_SIZES[] = {"n=0", NULL};
 
@@ -201,7 +202,7 @@ const struct map_spec map_specs[] = {
      false,
      false,
      {LEARNED("values", "tokens d", 1.0, true), WHOLE("first", "chunks", 0.0, 50.0),
-      WHOLE("length", "chunks", 0.0, 8.0), WHOLE("place", "steps", 0.0, 7.0), OUT("mean", "chunks d", NULL),
+      WHOLE("length", "chunks", 0.0, 8.0), WHOLE("place", "steps", 0.0, 3.0), OUT("mean", "chunks d", NULL),
       END}},
     {"packed_offsets",
      ENDS,
