@@ -266,14 +266,15 @@ static lathe_status make_forward(struct scene *s, lathe_error *err)
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-/* A backward pass of which nothing is wanted always is refused. */
+/* A call of which nothing is wanted always is refused. */
 static bool is_right_to_refuse(const struct scene *s, lathe_status status, const char *text)
 {
     bool wants = false;
     for (int i = 0; i < s->n; i++)
         wants |= tensor_is_output(&s->tensor[i]);
-    return (status == LATHE_UNSUPPORTED && s->c->may_refuse) ||
-           (status == LATHE_ARG && !wants && strstr(text, "expected a gradient to compute, given none"));
+    const bool nothing = strstr(text, "expected a gradient to compute, given none") ||
+                         strstr(text, "expected a result to compute, given none");
+    return (status == LATHE_UNSUPPORTED && s->c->may_refuse) || (status == LATHE_ARG && !wants && nothing);
 }
 
 static lathe_status bind(struct scene *s, lathe_error *err)

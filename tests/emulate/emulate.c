@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 16, MAX_GROUPS = 64, CASE_SECONDS = 300, BROKEN_JOB = -1 };
+enum { MAX_JOBS = 16, MAX_GROUPS = 128, CASE_SECONDS = 300, BROKEN_JOB = -1 };
 
 struct options {
     bool full;

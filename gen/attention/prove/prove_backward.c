@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 24 };
+enum { ROUNDS = 24, FAR_ROUNDS = 8 };
 static const int OWN_ROUNDS[SIZE_COUNT] = {24, 9, 12}; /* at a size */
 static const double BOUND = 1e-9;
 static const double FLOOR = 1e-2; /* numbers smaller than this are compared absolutely, against it */
@@ -231,6 +231,39 @@ static lathe_status run_kernel(struct bench *b, struct proof *out, lathe_error *
     return status;
 }
 
+/* Of unusual scores those are compared whose weights and gradients f32 can hold. */
+static bool is_in_range(const struct bench *b)
+{
+    bool held = true;
+    for (int64_t j = 0; j < b->head.n_live; j++)
+        held = held && fabs(b->weight[j]) <= F32_LARGEST && fabs(b->ds[j]) <= F32_LARGEST;
+    return held;
+}
+
+/* Far out, where an exponential leaves f32: a gradient that double precision has is a number in f32, too.
+   Judged are rows whose weights are numbers in both. */
+static lathe_status judge_f32(struct bench *b, double deviation, struct proof *out, lathe_error *err)
+{
+    const struct backward *f = &b->formulas;
+    const int root[3] = {f->weight, f->ds, f->factor};
+    const struct eval_env *env = &b->head.pair;
+    const int line = b->p->ir->score.n_roots ? b->p->ir->score.root[0] : b->p->ir->forward.root[0];
+    bool finite = is_in_range(b);
+    b->p->mode.precision = EVAL_F32;
+    const lathe_status status = finite ? run(b, b->kernel, root, 3, err) : LATHE_OK;
+    b->p->mode.precision = EVAL_DOUBLE;
+    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && finite; j++)
+        finite = isfinite(host_value(env, f->weight, j)) && isfinite(host_value(env, f->factor, 0));
+    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && finite; j++) {
+        const double ds = host_value(env, f->ds, j);
+        if (!isfinite(ds) && proof_record(out, (double)INFINITY))
+            proof_blame(out, proof_line(b->p->ir, line),
+                        "the gradient of a score is %.6g in f32, %.6g in double (scores of deviation %g)",
+                        proof_shown(ds), b->ds[j], deviation);
+    }
+    return status;
+}
+
 static void judge_inputs(struct bench *b, struct proof *out)
 {
     for (int i = 0; i < b->p->ir->n_inputs; i++) {
@@ -278,6 +311,26 @@ static lathe_status one_round(struct bench *b, int round, struct proof *out, lat
     if (status == LATHE_OK)
         judge_inputs(b, out);
     return status;
+}
+
+/* Scores as large as products and biases of usual data may be, and larger. */
+static lathe_status one_far_round(struct bench *b, int round, struct proof *out, lathe_error *err)
+{
+    static const double DEVIATION[] = {40, 100, 300, 1000};
+    const double deviation = DEVIATION[round % 4];
+    const int64_t head = random_below(b->p, host_dim(&b->call, SYM_H));
+    lathe_status status = enter_row(b, head, random_below(b->p, b->head.len_q), err);
+    if (status != LATHE_OK || b->head.n_live == 0)
+        return status;
+    fill_row(b, deviation);
+    b->large = false;
+    memset(b->input, 0, sizeof b->input);
+    status = run_direct(b, err);
+    if (status == LATHE_OK)
+        status = run_splits(b, err);
+    if (status == LATHE_OK && b->formulas.n_sums > 0)
+        status = run_sums(b, err);
+    return status == LATHE_OK ? judge_f32(b, deviation, out, err) : status;
 }
 
 /* ---- all of them --------------------------------------------------------------------------------- */
@@ -334,6 +387,9 @@ static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *
     for (int round = 0; round < ROUNDS && status == LATHE_OK; round++)
         if (proof_goes_on(b->p, out, "rows", round))
             status = one_round(b, round, out, err);
+    for (int round = 0; round < FAR_ROUNDS && status == LATHE_OK; round++)
+        if (proof_goes_on(b->p, out, "rows of large scores", round))
+            status = one_far_round(b, round, out, err);
     return status;
 }
 
@@ -350,15 +406,6 @@ static bool open_online(struct bench *b, struct diag *diag)
     row_graph_make(ir, &b->row);
     const int seed = ir_param_of(ir, LEAF_DW);
     return diff(ir, &b->row.forward, &seed, 1, &b->whole, diag);
-}
-
-/* Of unusual scores those are compared whose weights and gradients f32 can hold. */
-static bool is_in_range(const struct bench *b)
-{
-    bool held = true;
-    for (int64_t j = 0; j < b->head.n_live; j++)
-        held = held && fabs(b->weight[j]) <= F32_LARGEST && fabs(b->ds[j]) <= F32_LARGEST;
-    return held;
 }
 
 static lathe_status compare_online(struct bench *b, bool usual, struct proof *out, lathe_error *err)
