@@ -15,7 +15,7 @@
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
-enum { MOST = 24, H = 4, H_KV = 2, Q = 5, KV = 9, FIRST = 4, D = 6, D_V = 3 };
+enum { MOST = 24, H = 4, H_KV = 2, Q = 5, KV = 9, FIRST = 4, D = 6, D_V = 8 };
 
 struct bench {
     struct ir *ir;
@@ -26,6 +26,7 @@ struct bench {
     int64_t shape[MOST][4];
     int64_t stride[MOST][4];
     int32_t q_start;
+    int64_t d_v;
     lathe_error err;
 };
 
@@ -34,6 +35,7 @@ static void open_bench(struct bench *b, const char *spec, lathe_dtype dtype)
     memset(b, 0, sizeof *b);
     b->ir = load_spec(spec);
     b->dtype = dtype;
+    b->d_v = D_V;
     for (int pass = 0; pass < 2; pass++)
         signature_make(b->ir, pass ? LATHE_BACKWARD : LATHE_FORWARD, &b->sig[pass]);
 }
@@ -129,8 +131,10 @@ static double tolerance_of(lathe_dtype dtype)
 
 static void add_attention(struct bench *b)
 {
-    static const int64_t q[] = {2, H, Q, D}, k[] = {2, H_KV, KV, D}, v[] = {2, H_KV, KV, D_V},
-                         o[] = {2, H, Q, D_V}, row[] = {2, H, Q}, one[] = {1}, bias[] = {H, KV}, head[] = {H};
+    static const int64_t q[] = {2, H, Q, D}, k[] = {2, H_KV, KV, D}, row[] = {2, H, Q}, one[] = {1},
+                         bias[] = {H, KV}, head[] = {H};
+    const int64_t v[] = {2, H_KV, KV, b->d_v};
+    const int64_t o[] = {2, H, Q, b->d_v};
     add(b, "q", false, 4, q);
     add(b, "k", false, 4, k);
     add(b, "v", false, 4, v);
@@ -333,6 +337,27 @@ TEST(lse_of_other_keys_is_refused_where_it_does_not_count)
     ((double *)need(&b, "lse")->data)[3] += 1;
     CHECK_EQ(run(&b, 1, ""), LATHE_ARG);
     CHECK_HAS(b.err.text, "beside an output_mod the backward pass makes them anew");
+    close_bench(&b);
+}
+
+/* Kernels copy rows of such a v, and run the forward pass first: what is given of these keys is welcome, and
+   changes nothing. */
+TEST(lse_of_other_keys_is_refused_where_d_v_is_no_multiple_of_8)
+{
+    struct bench b;
+    open_bench(&b, "causal", LATHE_F64);
+    b.d_v = 6;
+    add_attention(&b);
+    run_well(&b, 0, "");
+    run_well(&b, 1, " o lse ");
+    double *dq = copy_of(&b, "dq");
+    run_well(&b, 1, "");
+    check_values(&b, "dq", dq, 0);
+    ((double *)need(&b, "lse")->data)[3] += 1;
+    CHECK_EQ(run(&b, 1, ""), LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'lse': expected that of these keys");
+    CHECK_HAS(b.err.text, "where d_v is no multiple of 8 the backward pass makes them anew; pad v, o and do");
+    free(dq);
     close_bench(&b);
 }
 

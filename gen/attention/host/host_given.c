@@ -44,16 +44,14 @@ static void find_empty(struct host_given *g)
     }
 }
 
-/* Head dims that kernels cannot read as they are have no place here. */
+/* Where kernels run the forward pass first, what is given counts for nothing there, nor does it here. */
 static bool counts_here(const struct host_given *g, const struct host_call *call)
 {
-    struct problem problem = call->problem;
     const struct backward *f = &g->formulas;
     bool any = reads_o(f);
-    problem.dim[SYM_D_V] = ATTENTION_DIM_STEP;
     for (int k = 0; k < MAX_STATE; k++)
         any |= f->final[k] || f->sum_final[k];
-    return any && !backward_runs_forward(call->ir, call->sig, &problem, f);
+    return any && !backward_runs_forward(call->ir, call->sig, &call->problem, f);
 }
 
 static bool derive(struct host_given *g, const struct host_call *call, char *why)
@@ -75,6 +73,8 @@ static const char *hint_of(const struct host_call *call, bool derived)
         return "beside an output_mod the backward pass makes them anew";
     if (!derived)
         return "no kernel has this spec's backward pass, and the host device makes them anew";
+    if (call->problem.dim[SYM_D_V] % ATTENTION_DIM_STEP != 0)
+        return "where d_v is no multiple of 8 the backward pass makes them anew; pad v, o and do with zeros";
     return "finals of other keys count where 'o' and all finals are given together";
 }
 
