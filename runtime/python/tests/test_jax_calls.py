@@ -215,3 +215,18 @@ def test_thd_of_keys_in_pages(rng):
     packed = {"cu_q": [0, 1, 3], "used_kv": [20, 7], "pages": [[2, 0], [1, 3]]}
     o = lathe.jax.wrap("causal", layout="thd")(q, pool, pool, **packed)
     same(o, turn(lathe.jax.wrap("causal")(turn(q[None]), pool, pool, **packed))[0])
+
+
+def test_scalars_that_are_constants_of_the_program_keep_their_sign():
+    """0.0 == -0.0, and NaN is not NaN: prepared calls are not told apart by that."""
+    inverse = lathe.jax.wrap(
+        lathe.compile(
+            "return rowwise { inputs = { w = scalar('f32') }, forward = function(x, at, i) return x / i.w end }", "sign.lua"
+        )
+    )
+    x = jnp.ones((2, 8), jnp.float32)
+    assert [float(inverse(x, w=w)[0, 0]) for w in (0.0, -0.0, 0.0)] == [np.inf, -np.inf, np.inf]
+    before = len(launch._prepared)
+    for _ in range(2):
+        assert np.isnan(inverse(x, w=float("nan"))).all()
+    assert len(launch._prepared) == before + 1

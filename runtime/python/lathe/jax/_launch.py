@@ -128,10 +128,12 @@ def run(work: Pass, arrays) -> tuple:
     arrays = [jnp.asarray(a) for a in arrays]
     forms = tuple((a.dtype, tuple(a.shape)) for a in arrays)
     device = _device()
+    # As texts, numbers are told apart where == does not: 0.0 and -0.0; and NaN is found again.
+    key = work._replace(numbers=tuple((name, repr(value)) for name, value in work.numbers)), forms, device
     with _lock:
-        found = _prepared.get((work, forms, device))
+        found = _prepared.get(key)
         if found is None:
-            found = _prepared[work, forms, device] = _prepare(work, forms, device)
+            found = _prepared[key] = _prepare(work, forms, device)
     return found.launch(*arrays)
 
 
