@@ -18,7 +18,7 @@ one() {
     out=$4/$1.$2.$3
     key=
     if "$LATHE" gen "specs/$1.lua" --pass "$2" --arch sm_90a --problem "$sizes" -o "$out.cu" >"$out.log" 2>&1; then
-        key=$(stamp_key spills <"$out.cu")
+        key=$(stamp_code <"$out.cu" | stamp_key spills)
         stamp_known "$key" && return
     fi
     "$LATHE" compile "specs/$1.lua" --pass "$2" --arch sm_90a --problem "$sizes" -o "$out" >"$out.log" 2>&1

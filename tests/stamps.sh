@@ -1,5 +1,5 @@
 # stamps.sh: sourced by tests/templates.sh, tests/spills.sh and .ci/run: what has compiled well before need not compile again.
-# A stamp is the digest of everything that was compiled: texts, compiler, options, limits. It is an empty file in LATHE_TEST_CACHE, by
+# A stamp is the digest of everything that was compiled: code, compiler, options, limits. It is an empty file in LATHE_TEST_CACHE, by
 # default lathe-tests in the user's cache folder, or its first 16 digits are a line of tests/passed/NAME.txt, which is part of this tree:
 # so a clean machine knows what another one has compiled. LATHE_TEST_CACHE set to nothing: nothing is known; a full run: no list is.
 # Who sources it may set stamp_name before, and call stamps_renew at the end, which writes the list where LATHE_TEST_RENEW is set.
@@ -14,6 +14,12 @@ if [ -n "$stamps" ]; then
     mkdir -p "$stamps" 2>/dev/null || stamps=
 fi
 stamp_compiler=$(nvcc --version 2>/dev/null | sed -n 's/.*release //p')
+
+# stamp_code <text: without its comments, indents and blank lines. A line whose comment has a quote is left as it is, since a string
+# may hold slashes.
+stamp_code() {
+    sed 's|//[^"]*$||; s/^[[:space:]]*//; s/[[:space:]]*$//; /^$/d'
+}
 
 # stamp_key WORD... <text: names what is compiled.
 stamp_key() {

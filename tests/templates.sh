@@ -1,6 +1,6 @@
 #!/bin/sh
 # templates.sh: every kernel of templates/ compiles with nvcc, with the stubs in place of what the generator writes, and so do
-# generated files. A warning is an error, and ptxas may not report a spill. What has compiled before is known by its text (stamps.sh).
+# generated files. A warning is an error, and ptxas may not report a spill. What has compiled before is known by its code (stamps.sh).
 #     sh tests/templates.sh             stubs for sm_80 and sm_90a
 #     LATHE_TEST_FULL=1 ...             for every architecture of interest
 # Exit code 77: there is no nvcc. LATHE names the tool.
@@ -39,7 +39,7 @@ judge() {
 compile() {
     unit=$1 arch=$2 spills=$3
     shift 3
-    key=$(stamp_key nvcc "$arch" "$spills")
+    key=$(stamp_code | stamp_key nvcc "$arch" "$spills")
     stamp_known "$key" && return
     nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$unit.cubin" "$@" "$unit" >"$unit.log" 2>&1
     judge "$(basename "$unit" .cu)" "$arch" "$spills" "$unit.log" $? && stamp_add "$key"
@@ -84,7 +84,7 @@ jit() {
     for arch in sm_80 sm_90a; do
         "$LATHE" gen "specs/$1.lua" --arch $arch --problem "$problem" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
     done
-    key=$(cat "$out.sm_80.cu" "$out.sm_90a.cu" | stamp_key nvrtc)
+    key=$(cat "$out.sm_80.cu" "$out.sm_90a.cu" | stamp_code | stamp_key nvrtc)
     stamp_known "$key" && return
     "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$problem" -o "$out.fatbin" >"$out.log" 2>&1
     code=$?

@@ -23,7 +23,7 @@ static void add_texts(struct sha256 *digest, const struct source *s)
     for (int i = 0; i < s->n_texts; i++) {
         store_add_text(digest, s->text[i].name);
         if (!text_is_stood_in_for(&s->text[i])) /* else it is not compiled here */
-            store_add(digest, s->text[i].data, s->text[i].size);
+            store_add_code(digest, s->text[i].data, s->text[i].size);
     }
 }
 

@@ -3,6 +3,7 @@
  * In: nothing; the case, its kernel and its lists are made here. Every test owns what it makes.
  */
 #include "budget.h"
+#include "code_text.h"
 #include "check.h"
 
 #include <math.h>
@@ -134,6 +135,35 @@ TEST(all_that_decides_a_verdict_counts)
         e->workshop.orders = change == 11;
         CHECK(!is_known(e));
     }
+}
+
+/* The code of a text, as a string. */
+static const char *code_of(const char *text)
+{
+    static char code[200];
+    CHECK(strlen(text) < sizeof code);
+    code[code_text(text, strlen(text), code)] = 0;
+    return code;
+}
+
+TEST(comments_and_blanks_are_no_code)
+{
+    CHECK_STR(code_of("int a; // one\n\n  /* two\n lines */ int  b;\n"), "int a;\nint b;");
+    CHECK_STR(code_of("a /* x */ b/**/c\n"), "a b c");
+    CHECK_STR(code_of("s = \"// no  comment \\\" /* */\"; // one\n"), "s = \"// no  comment \\\" /* */\";");
+    CHECK_STR(code_of("n = 1'000; // one\nc = '\"'; // two\n"), "n = 1'000;\nc = '\"';");
+    CHECK_STR(code_of("#define A 1 \\\n    + 2\n"), "#define A 1 \\\n+ 2");
+    CHECK_STR(code_of("a / b // never closed"), "a / b");
+    CHECK_STR(code_of("/* never closed"), "");
+    CHECK_STR(code_of("'x"), "'x");
+}
+
+TEST(a_comment_changes_no_digest)
+{
+    struct example *e = example();
+    snprintf(e->text, sizeof e->text, "%s", " int a; // b");
+    e->source.text[0].size = strlen(e->text);
+    CHECK(is_known(e));
 }
 
 static void write_list(const char *folder, const char *group, const char *hex)

@@ -354,8 +354,9 @@ static int summarise(const struct run *r, double seconds)
         printf("%-8s %5d passed, %d of them refused with a reason, %d failed\n", t->group,
                t->passed + t->refused, t->refused, t->failed);
         if (t->not_run > 0)
-            printf("%-8s %5d not run: not known to pass, and the %g seconds for such cases were spent\n",
-                   t->group, t->not_run, r->options.budget);
+            printf(
+                "%-8s %5d of %d not run: not known to pass, and the %g seconds for such cases were spent\n",
+                t->group, t->not_run, t->passed + t->refused + t->failed + t->not_run, r->options.budget);
         passed += t->passed + t->refused;
         failed += t->failed;
         not_run += t->not_run;

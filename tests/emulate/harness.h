@@ -105,6 +105,8 @@ void store_close(struct store *s);
 void store_start(const struct store *s, struct sha256 *digest, bool judge);
 void store_add(struct sha256 *digest, const void *data, size_t size);
 void store_add_text(struct sha256 *digest, const char *text);
+/* Code without its comments and blanks. False: memory ran out. */
+bool store_add_code(struct sha256 *digest, const char *text, size_t size);
 /* Where the object of this digest lies, or would. False: it is not there. */
 bool store_object(const struct store *s, struct sha256 *digest, char *path, size_t size);
 bool store_keep(const struct store *s, const char *object, const char *path);

@@ -6,6 +6,7 @@
  * default lathe-tests in the user's cache folder; set to nothing, there is none. What has not been used for a
  * month is removed.
  */
+#include "code_text.h"
 #include "harness.h"
 
 #include <dirent.h>
@@ -36,6 +37,16 @@ void store_add_text(struct sha256 *s, const char *text)
     store_add(s, text ? text : "", text ? strlen(text) : 0);
 }
 
+bool store_add_code(struct sha256 *s, const char *text, size_t size)
+{
+    char *code = malloc(size + 1);
+    if (!code)
+        return false;
+    store_add(s, code, code_text(text, size, code));
+    free(code);
+    return true;
+}
+
 static bool add_stream(struct sha256 *s, FILE *f)
 {
     char data[4096];
@@ -45,17 +56,27 @@ static bool add_stream(struct sha256 *s, FILE *f)
     return f != NULL;
 }
 
+static bool add_code_of(struct sha256 *s, FILE *f)
+{
+    enum { MOST_BYTES = 1 << 20 };
+    char *text = malloc(MOST_BYTES);
+    const size_t size = text ? fread(text, 1, MOST_BYTES, f) : 0;
+    const bool good = text && size < MOST_BYTES && !ferror(f) && store_add_code(s, text, size);
+    free(text);
+    return good;
+}
+
 static bool add_file(struct sha256 *s, const char *folder, const char *name)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     store_add_text(s, name);
     FILE *f = fopen(path, "r");
-    const bool good = add_stream(s, f);
+    const bool good = f && add_code_of(s, f);
     if (f)
         fclose(f);
-    else
-        fprintf(stderr, "lathe_emulate: %s, on which verdicts depend, is not there\n", path);
+    if (!good)
+        fprintf(stderr, "lathe_emulate: %s, on which verdicts depend, cannot be read\n", path);
     return good;
 }
 
