@@ -73,10 +73,11 @@ gen/attention/prove: gen/attention $below
 gen/rowwise: $below
 gen/elementwise: $below
 gen/linear: $below
+gen/readable: gen/base
 gen/pipeline: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear
 gen: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear gen/pipeline
 gen/picture:
-gen/tool: gen gen/ir gen/prove gen/base gen/host gen/picture runtime/driver runtime/compile runtime/cache runtime/aot runtime/jit $floor
+gen/tool: gen gen/readable gen/ir gen/prove gen/base gen/host gen/picture runtime/driver runtime/compile runtime/cache runtime/aot runtime/jit $floor
 runtime/base: include
 runtime/recipe: runtime/base include
 runtime/driver: $floor

@@ -217,28 +217,61 @@ struct inliner {
 
 enum { MAX_NESTING = 16 };
 
-/* A text with its includes in place, each once; depth is bounded by the number of texts. */
+static void inline_text(struct inliner *in, int number, int depth);
+
+/* A line of a text. Includes are replaced where they stand, but for those that head the text: these come
+ * before it. */
+static const char *inline_line(struct inliner *in, const char *line, int depth)
+{
+    const size_t n = strcspn(line, "\n");
+    const char *at = line;
+    char name[64];
+    const bool include = strncmp(line, "#include \"", 10) == 0 && next_include(&at, name, sizeof name);
+    const struct text *other = include ? find_text(in->source, name) : NULL;
+    if (other)
+        inline_text(in, (int)(other - in->source->text), depth + 1);
+    else if (strncmp(line, "#pragma once", 12) != 0)
+        text_add(in->out, "%.*s\n", (int)n, line);
+    return line + n + (line[n] == '\n');
+}
+
+/* The first line of a text that is code. */
+static const char *first_code(const char *line)
+{
+    while (*line && (*line == '\n' || strncmp(line, "//", 2) == 0 || strncmp(line, "#include", 8) == 0 ||
+                     strncmp(line, "#pragma once", 12) == 0)) {
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return line;
+}
+
+static void inline_heading_includes(struct inliner *in, const char *line, const char *end, int depth)
+{
+    while (line < end) {
+        if (strncmp(line, "#include", 8) == 0)
+            (void)inline_line(in, line, depth);
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+}
+
+/* A text behind those that it includes, each once; depth is bounded by the number of texts. */
 static void inline_text(struct inliner *in, int number, int depth)
 {
     if (in->done[number] || depth > MAX_NESTING)
         return;
     in->done[number] = true;
     const struct text *t = &in->source->text[number];
-    if (number > 0)
-        text_add(in->out, "\n// ==== %s\n", t->name);
+    const char *code = first_code(t->data);
+    inline_heading_includes(in, t->data, code, depth);
+    text_add(in->out, "\n// ==== %s\n", t->name);
     const char *line = t->data;
-    while (*line) {
-        size_t n = strcspn(line, "\n");
-        char name[64];
-        const char *at = line;
-        bool include = strncmp(line, "#include \"", 10) == 0 && next_include(&at, name, sizeof name);
-        const struct text *other = include ? find_text(in->source, name) : NULL;
-        if (other)
-            inline_text(in, (int)(other - in->source->text), depth + 1);
-        else if (strncmp(line, "#pragma once", 12) != 0)
-            text_add(in->out, "%.*s\n", (int)n, line);
-        line += n + (line[n] == '\n');
-    }
+    while (*line)
+        if (line < code && strncmp(line, "#include", 8) == 0)
+            line += strcspn(line, "\n") + 1;
+        else
+            line = inline_line(in, line, depth);
 }
 
 void emit_inline(const struct source *source, struct text_buf *out)

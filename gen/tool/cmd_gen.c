@@ -2,6 +2,7 @@
  * cmd_gen.c: `lathe gen` and `lathe compile`: a spec and a problem become a CUDA file or a
  * fatbin. In: parsed options. Out: one file; a line about it on standard output.
  */
+#include "gen/readable/readable.h"
 #include "gen/tool/tool.h"
 #include "runtime/base/environ.h"
 #include "runtime/compile/compile.h"
@@ -91,6 +92,17 @@ static bool has_out(const struct options *o, const char *command)
 
 /* ---- gen --------------------------------------------------------------------------------------- */
 
+/* Less what the kernel does not use. */
+static void shorten(struct text_buf *text)
+{
+    struct text_buf less = {0};
+    if (text->failed)
+        return;
+    readable_text(text->data, text->size, &less);
+    text_free(text);
+    *text = less;
+}
+
 static int write_text(const struct options *o, const struct source *source, const struct text_buf *text)
 {
     if (text->failed) {
@@ -138,6 +150,8 @@ int cmd_gen(const struct options *o)
         warn_ranges(ir, o);
         tool_warn_proofs(ir);
         emit_file(&source, ir, &sig, device, &text);
+        if (o->used)
+            shorten(&text);
         code = write_text(o, &source, &text);
     }
     text_free(&text);

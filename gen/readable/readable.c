@@ -1,0 +1,44 @@
+/*
+ * readable.c: a kernel's text as people read it: branches folded, then declarations pruned. In: one CUDA
+ * file. Out: a shorter one of the same machine code. Where memory runs out, or brackets do not match, the
+ * text stays as it is.
+ */
+#include "gen/readable/readable.h"
+#include "gen/base/text.h"
+#include "gen/readable/fold.h"
+#include "gen/readable/units.h"
+
+typedef bool step_fn(const struct units *u, struct text_buf *out);
+
+static bool run(step_fn *step, const char *text, size_t size, struct text_buf *out)
+{
+    struct tokens tokens;
+    struct units units = {.n = 0};
+    bool good = tokens_open(&tokens, text, size);
+    good = good && units_open(&units, &tokens) && step(&units, out);
+    units_close(&units);
+    tokens_close(&tokens);
+    return good;
+}
+
+/* What one step takes away may decide what another asks: until nothing changes. */
+void readable_text(const char *text, size_t size, struct text_buf *out)
+{
+    enum { ROUNDS = 4 };
+    struct text_buf before = {0};
+    text_add_bytes(&before, text, size);
+    for (int round = 0; round < ROUNDS && !before.failed; round++) {
+        struct text_buf folded = {0};
+        struct text_buf pruned = {0};
+        const bool good = run(fold_branches, before.data, before.size, &folded) &&
+                          run(prune, folded.data, folded.size, &pruned);
+        const bool shorter = good && pruned.size < before.size;
+        text_free(&folded);
+        text_free(shorter ? &before : &pruned);
+        if (!shorter)
+            break;
+        before = pruned;
+    }
+    text_add_bytes(out, before.failed ? text : before.data, before.failed ? size : before.size);
+    text_free(&before);
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# used_code.sh: whether `lathe gen --used` leaves out only what is not used: the machine code of the shorter text is that of the whole one.
+# A few kernels of every kind; tests/same_code.sh compares. LATHE: the tool. Exit code 77: there is no nvcc.
+set -u
+PATH=${PATH}:/usr/local/cuda/bin
+LATHE=${LATHE:-build/lathe}
+LATHE=$(realpath "$LATHE") || exit 1
+cd "$(dirname "$0")/.." || exit 1
+command -v nvcc >/dev/null 2>&1 || { echo "used_code: skipped: nvcc (the CUDA toolkit) is not here"; exit 77; }
+stamp_name=used
+. tests/stamps.sh # what was the same before, of the same code, is known
+
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+printf '#!/bin/sh\nexec "%s" "$@" --used\n' "$LATHE" >"$temp/used"
+chmod +x "$temp/used"
+stamps_log "$temp/good"
+
+# one SPEC PASS ARCH PROBLEM: prints what differs
+one() {
+    "$LATHE" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/whole.cu" >/dev/null 2>&1
+    "$temp/used" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/used.cu" >/dev/null 2>&1
+    key=$(cat "$temp/whole.cu" "$temp/used.cu" | stamp_code | stamp_key used "$3")
+    stamp_known "$key" && return
+    said=$(sh tests/same_code.sh --one "$LATHE" "$temp/used" "specs/$1.lua" "$2" "$3" "$4" "$temp")
+    case $said in
+    same*) stamp_add "$key" ;;
+    *) echo "$said" ;;
+    esac
+}
+
+while read -r spec pass arch problem; do
+    one "$spec" "$pass" "$arch" "$problem" </dev/null
+done >"$temp/said" <<END
+causal forward sm_90a dtype=bf16,h=16,q=4096,d=128
+softcap backward sm_90a dtype=bf16,h=16,q=4096,d=64
+document forward sm_80 dtype=f16,h=16,q=1000,d=128
+gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128
+gla backward sm_80 dtype=bf16,h=16,t=4096,d=64
+layer_norm forward sm_90a dtype=bf16,rows=4096,n=4096
+group_norm forward sm_80 dtype=bf16,rows=4096,n=128,groups_of=32,channels_of=8
+logcumsumexp backward sm_90a dtype=f32,rows=4096,n=1000
+swiglu backward sm_90a dtype=bf16
+END
+cat "$temp/said"
+stamps_renew
+echo "9 kernels, $(grep -c . "$temp/said") differ"
+[ ! -s "$temp/said" ]
