@@ -35,7 +35,7 @@ static const double ROW_FLOOR = 0.25;
 static const double WHOLE_SPREAD = 3.0;
 static const double ROW_SPREAD = 10.0;
 /* Gradients along the tokens of linear attention: of inputs, which add up all of them, and of q, k, v. */
-static const double SUMS_GRADIENT = 6.0;
+static const double SUMS_GRADIENT = 7.0;
 static const double SUMS_RESULT = 1.2;
 enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is of few draws */
 
