@@ -138,13 +138,12 @@ typedef struct CUstream_st
  *                 declared with grad = true
  *     Attention: o and lse that are given are used as they are, also where they are of more keys than these.
  *     But where lse is above 4096 in size and agrees with these keys' own to 2^-20, relative, the digits that
- *     f32 has lost are recomputed. Without o or a final that the gradients need, with an output_mod, and where
- *     d_v is no multiple of 8, all are made anew from these keys.
- *     Elementwise: operands (those that no gradient reads may be left out), no results; d<result> for every
- *     result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it is
- *     a sum.
- *     Linear attention: do, optionally dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither
- *     a pool of states nor results of the forward pass, but o where the spec gains by it.
+ *     f32 has lost are recomputed. Without o or a final that the gradients need, with an output_mod, and
+ * where d_v is no multiple of 8, all are made anew from these keys. Elementwise: operands (those that no
+ * gradient reads may be left out), no results; d<result> for every result (where there are several, 0 where
+ * left out); d<operand> of the operand's shape, f32 where it is a sum. Linear attention: do, optionally
+ * dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither a pool of states nor results of the
+ * forward pass, but o where the spec gains by it.
  */
 typedef struct lathe_arg {
     const char *name;

@@ -184,9 +184,9 @@ static void compare(const struct run *run, int i, const struct reference *ref, s
     }
 }
 
-/* A gradient may cancel: that of a number added to all scores of a row is 0, and so are those of q and k where a
- * row has one key. What is left is rounding of the terms that cancel, of which nothing follows. Such a one is
- * measured by the largest gradient of the pass, which is made of the same terms. */
+/* A gradient may cancel: that of a number added to all scores of a row is 0, and so are those of q and k
+ * where a row has one key. What is left is rounding of the terms that cancel, of which nothing follows. Such
+ * a one is measured by the largest gradient of the pass, which is made of the same terms. */
 static const double CANCELLED = 1e-24; /* of a gradient's squared size; rounding leaves some 1e-30 */
 
 bool run_cancels(double size, double largest)

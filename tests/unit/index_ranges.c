@@ -35,7 +35,8 @@ static void expect_score(const char *inputs, const char *score, const char *note
     expect(text, note ? note : holds, note && strstr(note, "declared") == NULL ? 2 : 0);
 }
 
-/* An input over queries is read at at.row: at.q is the position among the keys, and beyond it where kv > q. */
+/* An input over queries is read at at.row: at.q is the position among the keys, and beyond it where kv > q.
+ */
 TEST(an_input_over_queries_is_read_by_row)
 {
     expect_score("t = tensor('f32', 'q')", "x.t(at.row)", NULL);
