@@ -37,7 +37,8 @@ void text_add_bytes(struct text_buf *t, const char *data, size_t size)
 {
     if (!reserve(t, size))
         return;
-    memcpy(t->data + t->size, data, size);
+    if (size > 0) /* data may be NULL beside it */
+        memcpy(t->data + t->size, data, size);
     t->size += size;
     t->data[t->size] = 0;
 }

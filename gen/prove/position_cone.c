@@ -347,7 +347,7 @@ static bool change_matters(struct cones *c, struct change *g, int node, int lane
 {
     const uint64_t vars = vars_with_distance(c->vars[node]);
     for (int i = 0; i < c->ir->n_nodes; i++) {
-        if ((c->vars[i] & ~vars) != 0)
+        if (!within(c, i, vars))
             continue;
         follow(c, g, i, lane);
         if (i == node)

@@ -11,7 +11,7 @@ struct token_logs { // one number a token: lane l has token l % 16
     __device__ __forceinline__ void fetch(const linear_params &p, const work &w, int place)
     {
         const int at = place + lane_id() % STEP;
-        x = DECAYS && w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, LEAST_LOG) : 0.0f;
+        x = DECAYS && w.has(at) ? w.log2_decay(p, w.row(p, at), 0) : 0.0f;
     }
     __device__ __forceinline__ void sum()
     {

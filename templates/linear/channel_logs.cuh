@@ -24,7 +24,7 @@ struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's
                 for (int c = 0; c < 2; c++) {
                     const int channel = g * 64 + 2 * lane_id() + c;
                     const bool some = w.has(place + i) && channel < cfg::D;
-                    x[g][i][c] = some ? fmaxf(variant::decay(p.x, p.z, w.head, row, channel) * 0x1.715476p0f, LEAST_LOG) : 0.0f;
+                    x[g][i][c] = some ? w.log2_decay(p, row, channel) : 0.0f;
                 }
             }
         }
@@ -46,7 +46,7 @@ struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's
             all[0] += x[g][i][0];
             all[1] += x[g][i][1];
         }
-        return __all_sync(ALL_LANES, fminf(all[0], all[1]) >= MILD) != 0;
+        return __all_sync(ALL_LANES, all[0] >= MILD && all[1] >= MILD) != 0;
     }
     // Up to a token's reading: with a bonus it reads before its own decay.
     __device__ __forceinline__ float read(int g, int i, int c) const { return !cfg::BONUS ? x[g][i][c] : i > 0 ? x[g][i - 1][c] : 0.0f; }
@@ -93,8 +93,8 @@ DEV void sum_pairs(u32 readers, u32 keys, u32 sums, float (&left)[STEP][2], int 
     }
 #pragma unroll
     for (int i = 0; i < STEP; i++) {
-        left[i][0] = fmaxf(log2_approx(left[i][0]), LEAST_LOG);
-        left[i][1] = fmaxf(log2_approx(left[i][1]), LEAST_LOG);
+        left[i][0] = at_least(log2_approx(left[i][0]));
+        left[i][1] = at_least(log2_approx(left[i][1]));
     }
 }
 

@@ -73,8 +73,7 @@ template <int COLS, int THREADS, class T> DEV void load_rows(u32 tile, const T *
     }
 }
 
-// Sums of the logarithms from a chunk's start on, to the base 2, by the first warp. A gate of -1e4 would cost the sums behind it their digits: exp2_approx
-// makes 0 of -128, too.
+// Sums of the logarithms from a chunk's start on, to the base 2, by the first warp.
 struct logs {
     float x[2];
 
@@ -83,7 +82,7 @@ struct logs {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             const int at = place + 2 * lane_id() + k;
-            x[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -128.0f) : 0.0f;
+            x[k] = w.has(at) ? w.log2_decay(p, w.row(p, at), 0) : 0.0f;
         }
     }
     __device__ __forceinline__ float sum(float *sums) const // to this lane's second token

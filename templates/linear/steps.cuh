@@ -8,7 +8,6 @@ namespace linear {
 
 constexpr int STEP = 16; // tokens
 constexpr int KEY_PAD = round_up(cfg::D, 64), KEY_GROUPS = KEY_PAD / 64; // a lane has two adjacent channels of each group
-constexpr float LEAST_LOG = -128.0f; // to the base 2: exp2_approx makes 0 of it, and sums behind it keep their digits
 static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "mma.sync takes f16 or bf16");
 
 // Rows of a step, 16 of COLS, by a warp; zeros beyond `rows`, of which there is one, and `columns`.

@@ -33,7 +33,7 @@ template <int ROWS> struct shape {
 constexpr float ALL_LOST = 2.0f;
 struct decay_factors { // an element becomes `keeps` and `loses` times itself
     float keeps, loses;
-    DEV decay_factors of(float by) { return {by <= 0.0f ? 1.0f : by < ALL_LOST ? by : 0.0f, fminf(by, 0.0f)}; }
+    DEV decay_factors of(float by) { return {by <= 0.0f ? 1.0f : by >= ALL_LOST ? 0.0f : by, fminf(by, 0.0f)}; }
     DEV float apply(float x, const decay_factors &by) { return x * by.keeps + x * by.loses; }
 };
 

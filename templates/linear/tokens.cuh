@@ -103,7 +103,15 @@ DEV float decay_by(float log)
         return log * (1.0f + log * (1.0f / 2.0f) * (1.0f + log * (1.0f / 3.0f) * (1.0f + log * (1.0f / 4.0f) * (1.0f + log * (1.0f / 5.0f) * (1.0f + log * (1.0f / 6.0f))))));
     }
     const float left = exp2_approx(log * 0x1.715476p0f);
-    return left > 0.0f ? left : ALL_LOST;
+    return left == 0.0f ? ALL_LOST : left; // NaN stays
 }
+
+// The logarithm of a decay as the spec gives it. Above 0 it has no meaning here, and NaN says so; what rounding lifts above 0, as in log(sigmoid(x)), is 0.
+constexpr float ROUNDING_OF_LOG = 0x1p-16f;
+DEV float checked_log(float log) { return log <= 0.0f ? log : log <= ROUNDING_OF_LOG ? 0.0f : m_nan(); }
+
+// The same to the base 2, where sums of logarithms are made: exp2_approx makes 0 of LEAST_LOG, and a gate of -1e4 would cost the sums behind it their digits.
+constexpr float LEAST_LOG = -128.0f;
+DEV float at_least(float log2) { return log2 < LEAST_LOG ? LEAST_LOG : log2; } // NaN stays, which fmaxf drops
 
 } // namespace linear

@@ -178,6 +178,10 @@ static const struct inline_spec WEAK[] = {{SPEC(weak_key)}, {SPEC(weak_token)}};
 /* Keys that resemble each other, which powers of a triangle would not stand. */
 static const struct inline_spec ALIKE[] = {{SPEC(delta_alike)}, {SPEC(gated_alike)}, {SPEC(keyed_alike)}};
 
+/* Gates that are no number. */
+static const struct inline_spec LOST[] = {
+    {SPEC(lost_token)}, {SPEC(lost_key)}, {SPEC(lost_value)}, {SPEC(lost_delta)}};
+
 static const char *text_among(const struct inline_spec *spec, int n, const char *name)
 {
     const char *text = NULL;
@@ -191,7 +195,8 @@ static const char *text_of(const char *name)
 {
     const char *text = text_among(SPECS, COUNT(SPECS), name);
     text = text ? text : text_among(WEAK, COUNT(WEAK), name);
-    return text ? text : text_among(ALIKE, COUNT(ALIKE), name);
+    text = text ? text : text_among(ALIKE, COUNT(ALIKE), name);
+    return text ? text : text_among(LOST, COUNT(LOST), name);
 }
 
 static void add_in_pieces(struct case_list *list, const struct inline_spec *spec, int k)
@@ -570,6 +575,48 @@ static void add_delta_mods(struct case_list *list)
         }
 }
 
+/* By every kernel: nothing that such a gate is multiplied into may be a number. Where tokens go in chunks,
+   NaN spreads over the chunk: sequences begin with it, and dk and dv, which later tokens alone are in, are
+   left out. */
+enum { DK_AND_DV = 1 << 1 | 1 << 2 };
+static void add_lost(struct case_list *list)
+{
+    static const struct {
+        const char *name, *group, *template_name;
+        lathe_pass pass;
+        lathe_dtype dtype;
+        int sm;
+    } ROW[] = {
+        {"lost_token", "linear", "linear_recurrent", LATHE_FORWARD, LATHE_F32, 80},
+        {"lost_key", "linear", "linear_recurrent", LATHE_FORWARD, LATHE_F32, 80},
+        {"lost_value", "linear", "linear_recurrent", LATHE_FORWARD, LATHE_F16, 80},
+        {"lost_token", "linear", "linear_additive", LATHE_FORWARD, LATHE_BF16, 80},
+        {"lost_key", "linear", "linear_additive", LATHE_FORWARD, LATHE_F16, 80},
+        {"lost_delta", "linear_delta", "linear_delta", LATHE_FORWARD, LATHE_BF16, 80},
+        {"lost_delta", "linear_delta", "linear_delta_sm90", LATHE_FORWARD, LATHE_BF16, 90},
+        {"lost_delta", "linear_keys", "linear_keyed_delta", LATHE_FORWARD, LATHE_F16, 80},
+        {"lost_token", "linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 80},
+        {"lost_key", "linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 80},
+        {"lost_token", "linear_chunks", "linear_chunked_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 90},
+        {"lost_token", "linear_blocks", "linear_additive_bwd", LATHE_BACKWARD, LATHE_BF16, 80},
+        {"lost_key", "linear_blocks", "linear_additive_bwd", LATHE_BACKWARD, LATHE_BF16, 80},
+        {"lost_delta", "linear_delta", "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 80},
+        {"lost_delta", "linear_delta", "linear_delta_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 90},
+        {"lost_delta", "linear_keyed", "linear_keyed_delta_bwd", LATHE_BACKWARD, LATHE_F16, 90},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        struct test_case c =
+            case_of_attention("linear", ROW[k].name, text_of(ROW[k].name), ROW[k].dtype, 64, 64, ROW[k].sm);
+        c.group = ROW[k].group;
+        c.pass = ROW[k].pass;
+        c.deterministic = c.pass == LATHE_BACKWARD;
+        c.template_name = ROW[k].template_name;
+        c.unwanted = c.pass == LATHE_BACKWARD ? DK_AND_DV : 0;
+        add(list, c, &CHUNKS[1]);
+        add(list, c, &SHAPES[2]);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -605,6 +652,7 @@ void group_linear(struct case_list *list, bool full)
     add_delta_mods(list);
     add_delta_groups(list);
     add_delta_stress(list);
+    add_lost(list);
     add_delta_back(list, "linear_delta_bwd_sm90", true);
     add_keyed_back_beside(list);
 }

@@ -64,6 +64,12 @@ TEST(constants_beside_positions_are_f32)
     ir_free(ir);
 }
 
+static bool is_query_as_f32(const struct ir *ir, int node)
+{
+    const struct ir_node *n = &ir->node[node];
+    return n->type == TYPE_F32 && n->n_args == 1 && ir_is_at(ir, n->arg[0], AT_Q);
+}
+
 /* Values that nothing decides by stay as exact as they were. */
 TEST(smooth_values_of_positions_stay_in_double_precision)
 {
@@ -74,8 +80,7 @@ TEST(smooth_values_of_positions_stay_in_double_precision)
     ir = load_spec(SCORE("f32(at.q) * 0.29 + floor(f32(at.q) * 0.29)"));
     int n = 0;
     for (int i = 0; i < ir->n_nodes; i++)
-        n += ir->node[i].op == OP_MUL && ir->node[i].type == TYPE_F32 &&
-             ir_is_at(ir, ir->node[ir->node[i].arg[0]].arg[0], AT_Q);
+        n += ir->node[i].op == OP_MUL && is_query_as_f32(ir, ir->node[i].arg[0]);
     CHECK(n <= 2);
     ir_free(ir);
 }

@@ -57,7 +57,7 @@ template <bool BACK> DEV void keep_level(u32 (&a)[4], int half)
 // branch each load would be waited for ahead of the next one.
 DEV float log_of(const linear_back_params &p, const work &w, int place, int channel)
 {
-    const float log = DECAYS ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, place), channel) * 0x1.715476p0f, LEAST_LOG) : 0.0f;
+    const float log = DECAYS ? w.log2_decay(p, w.row(p, place), channel) : 0.0f;
     return w.has(place) && channel < cfg::D ? log : 0.0f;
 }
 

@@ -28,14 +28,14 @@ using chunk_ring = loader_ring<chunk_layout>;
 
 // ---- the warps that load --------------------------------------------------------------------------------------
 
-// By one warp: of the logarithms from the chunk's first token on, to the base 2. A gate of -1e4 would cost the sums behind it their digits: exp2_approx makes 0 of -128, too.
+// One warp sums the logarithms from the chunk's first token on, to the base 2.
 DEV void sum_logs(const linear_back_params &p, const work &w, u32 to, int place)
 {
     float log[2] = {};
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         const int at = place + 2 * lane_id() + k;
-        log[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -128.0f) : 0.0f;
+        log[k] = w.has(at) ? w.log2_decay(p, w.row(p, at), 0) : 0.0f;
     }
     float sum = log[0] + log[1];
 #pragma unroll
