@@ -585,12 +585,11 @@ static void derive_stage(struct deriver *d, const struct ir_stage *stage, struct
     diff_free(&g);
 }
 
-/* ---- doors
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- doors ------------------------------------------------------------------------------------------- */
 
-// NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
+// `why` is written by what it is handed to.
 bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, struct backward *out,
-                            char *why)
+                            char *why) // NOLINT(readability-non-const-parameter)
 {
     struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};
     *out = (struct backward){0};
