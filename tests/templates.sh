@@ -342,7 +342,7 @@ linear_files() {
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
-        spills=16 # logarithms of 16 tokens of 256 channels stay in registers
+        spills=80 # logarithms of 16 tokens of 256 channels stay in registers, beside T as two numbers
         gen kda dtype=f16,h=16,t=4096,d=256 $arch linear_keyed_delta forward
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward
     done
@@ -370,10 +370,10 @@ linear_files() {
             gen $spec dtype=bf16,h=16,t=4096,d=64 $arch linear_delta_bwd backward
             spills=16 # in place of one block on an SM
             gen $spec dtype=bf16,h=16,t=4096,d=128 $arch linear_delta_bwd backward
-            spills=32 # as above, and a loop over heads
+            spills=48 # as above, and a loop over heads
             gen $spec dtype=bf16,h=16,t=4096,d=128,d_v=64 $arch linear_delta_bwd backward
         done
-        spills=16 # of 128 registers, for two blocks on an SM
+        spills=32 # of 128 registers, for two blocks on an SM
         for dims in d=64 d=128 d=128,d_v=64; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a linear_delta_bwd_sm90 backward
         done
