@@ -52,6 +52,9 @@ struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's
     __device__ __forceinline__ float read(int g, int i, int c) const { return !cfg::BONUS ? x[g][i][c] : i > 0 ? x[g][i - 1][c] : 0.0f; }
 };
 
+// The logarithm of what a token leaves. NaN stays, which fmaxf drops.
+DEV float again_log2(float left) { return left == 0.0f ? LEAST_LOG : log2_approx(left); }
+
 // sums[i][j] += q_i k_j e^(c_i - c_j) over the channels of a group, or =, of tiles of readers q and of keys k. The logarithms of tokens wait as what each
 // leaves: there are no registers for both.
 DEV void sum_pairs(u32 readers, u32 keys, u32 sums, float (&left)[STEP][2], int group, bool first)
@@ -93,8 +96,8 @@ DEV void sum_pairs(u32 readers, u32 keys, u32 sums, float (&left)[STEP][2], int 
     }
 #pragma unroll
     for (int i = 0; i < STEP; i++) {
-        left[i][0] = at_least(log2_approx(left[i][0]));
-        left[i][1] = at_least(log2_approx(left[i][1]));
+        left[i][0] = again_log2(left[i][0]);
+        left[i][1] = again_log2(left[i][1]);
     }
 }
 

@@ -96,9 +96,12 @@ template <int W, class T> DEV void store_any(T *to, const float (&x)[W])
     }
 }
 
-// See ALL_LOST.
+// See ALL_LOST. What rounding lifts above 0, as in log(sigmoid(x)), loses nothing; a larger one has no such number.
 DEV float decay_by(float log)
 {
+    if (log > 0.0f) {
+        return log <= 0x1p-16f ? 0.0f : m_nan();
+    }
     if (log > -0.25f) {
         return log * (1.0f + log * (1.0f / 2.0f) * (1.0f + log * (1.0f / 3.0f) * (1.0f + log * (1.0f / 4.0f) * (1.0f + log * (1.0f / 5.0f) * (1.0f + log * (1.0f / 6.0f))))));
     }
@@ -106,12 +109,9 @@ DEV float decay_by(float log)
     return left == 0.0f ? ALL_LOST : left; // NaN stays
 }
 
-// The logarithm of a decay as the spec gives it. Above 0 it has no meaning here, and NaN says so; what rounding lifts above 0, as in log(sigmoid(x)), is 0.
-constexpr float ROUNDING_OF_LOG = 0x1p-16f;
-DEV float checked_log(float log) { return log <= 0.0f ? log : log <= ROUNDING_OF_LOG ? 0.0f : m_nan(); }
-
-// The same to the base 2, where sums of logarithms are made: exp2_approx makes 0 of LEAST_LOG, and a gate of -1e4 would cost the sums behind it their digits.
+// The logarithm of a decay to the base 2, where sums of them are made: exp2_approx makes 0 of LEAST_LOG, and a gate of -1e4 would cost the sums behind it
+// their digits. NaN stays, which fmaxf drops.
 constexpr float LEAST_LOG = -128.0f;
-DEV float at_least(float log2) { return log2 < LEAST_LOG ? LEAST_LOG : log2; } // NaN stays, which fmaxf drops
+DEV float log2_of_decay(float log) { return log * 0x1.715476p0f < LEAST_LOG ? LEAST_LOG : log * 0x1.715476p0f; }
 
 } // namespace linear

@@ -77,21 +77,17 @@ struct work {
         return variant::make_row(p.x, p.z, head, sequence::token(s, at), sequence::position(s, at));
     }
     __device__ __forceinline__ bool has(int place) const { return place < s.length; }
-    template <class P> __device__ __forceinline__ float log_decay(const P &p, const typename variant::row &row, int channel) const
-    {
-        return checked_log(variant::decay(p.x, p.z, head, row, channel));
-    }
     template <class P> __device__ __forceinline__ float log2_decay(const P &p, const typename variant::row &row, int channel) const
     {
-        return at_least(log_decay(p, row, channel) * 0x1.715476p0f);
+        return log2_of_decay(variant::decay(p.x, p.z, head, row, channel));
     }
     template <class P> __device__ __forceinline__ float all(const P &p, int place) const
     {
-        return has(place) ? decay_by(log_decay(p, row(p, place), 0)) : 0.0f;
+        return has(place) ? decay_by(variant::decay(p.x, p.z, head, row(p, place), 0)) : 0.0f;
     }
     template <class P> __device__ __forceinline__ float channel(const P &p, int place, int channel, int channels) const
     {
-        return has(place) && channel < channels ? decay_by(log_decay(p, row(p, place), channel)) : 0.0f;
+        return has(place) && channel < channels ? decay_by(variant::decay(p.x, p.z, head, row(p, place), channel)) : 0.0f;
     }
     template <class P> __device__ __forceinline__ float beta(const P &p, int place) const
     {

@@ -116,7 +116,7 @@ DEV void back_decay(const linear_back_params &p)
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             sum[e] = read_less_written(p, w, own + e);
-            log[e] = w.log_decay(p, w.row(p, own + e), 0);
+            log[e] = variant::decay(p.x, p.z, w.head, w.row(p, own + e), 0);
         }
 #pragma unroll
         for (int e = EACH - 1; e >= 0; e--) {
