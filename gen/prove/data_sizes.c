@@ -71,5 +71,6 @@ const char *data_take_size(struct prover *p, struct data *d, enum data_size size
         if (size == DATA_REACH && (in || a->role == ROLE_INPUT || a->role == ROLE_SCALAR))
             reach_data(p, a, t);
     }
+    given_say_tried(p, d);
     return name;
 }

@@ -325,18 +325,32 @@ static void reach_one(struct prover *p, const lathe_arg *t)
         ((double *)t->data)[0] = value;
 }
 
-static bool has_range(const struct ir *ir, const char *name)
+static const struct input *input_of(const struct ir *ir, const char *name)
 {
     for (int i = 0; i < ir->n_inputs; i++)
         if (strcmp(ir->input[i].name, name) == 0)
-            return input_has_range(&ir->input[i]);
-    return false;
+            return &ir->input[i];
+    return NULL;
+}
+
+/* One draw of a scalar says little of its range: an end of it says more. */
+static void reach_end(struct prover *p, const struct input_range *range, const lathe_arg *t)
+{
+    const double end = p->reach.turn++ % 2 ? range->most : range->least;
+    if (range->real && isfinite(end) && t->dtype == LATHE_F64)
+        ((double *)t->data)[0] = end;
 }
 
 void reach_data(struct prover *p, const struct sig_arg *a, const lathe_arg *t)
 {
-    if (given_arg(p, a->name) || has_range(p->ir, a->name) || slots_are(p->ir, a->name))
+    const struct input *in = input_of(p->ir, a->name);
+    if (given_arg(p, a->name) || slots_are(p->ir, a->name))
         return;
+    if (in && input_has_range(in)) {
+        if (a->role == ROLE_SCALAR)
+            reach_end(p, &in->range, t);
+        return;
+    }
     const int64_t n = tensor_count(t);
     const int64_t share = a->role == ROLE_IN ? 2 : 4;
     if (a->role == ROLE_SCALAR) {

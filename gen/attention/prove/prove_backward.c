@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 24, FAR_ROUNDS = 8 };
+enum { ROUNDS = 24, FAR_ROUNDS = 8, FAR_INPUTS = 4 };
 static const int OWN_ROUNDS[SIZE_COUNT] = {24, 9, 12}; /* at a size */
 static const double BOUND = 1e-9;
 static const double FLOOR = 1e-2; /* numbers smaller than this are compared absolutely, against it */
@@ -32,7 +32,7 @@ struct bench {
     struct diff_result whole;
     struct ir *kernel; /* a copy with the formulas of kernels, lowered */
     struct backward formulas;
-    double *dw, *weight, *ds, *score; /* [kv] */
+    double *dw, *weight, *ds, *score, *site; /* [kv] */
     double input[MAX_INPUTS]; /* sum over its elements of gradient times a number of the element's own */
     double input_size[MAX_INPUTS];
     double dfinal[MAX_STATE];
@@ -242,25 +242,59 @@ static bool is_in_range(const struct bench *b)
 
 /* Far out, where an exponential leaves f32: a gradient that double precision has is a number in f32, too.
    Judged are rows whose weights are numbers in both. */
-static lathe_status judge_f32(struct bench *b, double deviation, struct proof *out, lathe_error *err)
+static lathe_status judge_f32(struct bench *b, double deviation, struct proof *out, bool *finite,
+                              lathe_error *err)
 {
     const struct backward *f = &b->formulas;
     const int root[3] = {f->weight, f->ds, f->factor};
     const struct eval_env *env = &b->head.pair;
     const int line = b->p->ir->score.n_roots ? b->p->ir->score.root[0] : b->p->ir->forward.root[0];
-    bool finite = is_in_range(b);
+    *finite = is_in_range(b);
     b->p->mode.precision = EVAL_F32;
-    const lathe_status status = finite ? run(b, b->kernel, root, 3, err) : LATHE_OK;
+    const lathe_status status = *finite ? run(b, b->kernel, root, 3, err) : LATHE_OK;
     b->p->mode.precision = EVAL_DOUBLE;
-    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && finite; j++)
-        finite = isfinite(host_value(env, f->weight, j)) && isfinite(host_value(env, f->factor, 0));
-    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && finite; j++) {
+    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && *finite; j++)
+        *finite = isfinite(host_value(env, f->weight, j)) && isfinite(host_value(env, f->factor, 0));
+    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK && *finite; j++) {
         const double ds = host_value(env, f->ds, j);
         if (!isfinite(ds) && proof_record(out, (double)INFINITY))
             proof_blame(out, proof_line(b->p->ir, line),
                         "the gradient of a score is %.6g in f32, %.6g in double (scores of deviation %g)",
                         proof_shown(ds), b->ds[j], deviation);
     }
+    return status;
+}
+
+/* What a pair or the row adds to an input's gradient, likewise. */
+static lathe_status judge_site_f32(struct bench *b, const struct site *site, int64_t n, double deviation,
+                                   struct proof *out, lathe_error *err)
+{
+    const struct input *in = &b->p->ir->input[b->kernel->node[site->leaf].index];
+    lathe_status status = run(b, b->kernel, &site->value, 1, err);
+    for (int64_t j = 0; j < n && status == LATHE_OK; j++)
+        b->site[j] = host_value(&b->head.pair, site->value, j);
+    b->p->mode.precision = EVAL_F32;
+    if (status == LATHE_OK)
+        status = run(b, b->kernel, &site->value, 1, err);
+    b->p->mode.precision = EVAL_DOUBLE;
+    for (int64_t j = 0; j < n && status == LATHE_OK; j++) {
+        const double single = host_value(&b->head.pair, site->value, j);
+        if (fabs(b->site[j]) <= F32_LARGEST && !isfinite(single) && proof_record(out, (double)INFINITY))
+            proof_blame(out, proof_line(b->p->ir, b->p->ir->score.root[0]),
+                        "the gradient of '%s' is %.6g in f32, %.6g in double (scores of deviation %g)",
+                        in->name, proof_shown(single), b->site[j], deviation);
+    }
+    return status;
+}
+
+static lathe_status judge_sites_f32(struct bench *b, double deviation, struct proof *out, lathe_error *err)
+{
+    const struct backward *f = &b->formulas;
+    lathe_status status = LATHE_OK;
+    for (int i = 0; i < f->pair.n && status == LATHE_OK; i++)
+        status = judge_site_f32(b, &f->pair.item[i], b->head.n_live, deviation, out, err);
+    for (int i = 0; i < f->row.n && status == LATHE_OK; i++)
+        status = judge_site_f32(b, &f->row.item[i], 1, deviation, out, err);
     return status;
 }
 
@@ -330,14 +364,17 @@ static lathe_status one_far_round(struct bench *b, int round, struct proof *out,
         status = run_splits(b, err);
     if (status == LATHE_OK && b->formulas.n_sums > 0)
         status = run_sums(b, err);
-    return status == LATHE_OK ? judge_f32(b, deviation, out, err) : status;
+    bool finite = false;
+    if (status == LATHE_OK)
+        status = judge_f32(b, deviation, out, &finite, err);
+    return status == LATHE_OK && finite ? judge_sites_f32(b, deviation, out, err) : status;
 }
 
 /* ---- all of them --------------------------------------------------------------------------------- */
 
 static bool take_memory(struct bench *b, int64_t len_kv)
 {
-    double **const block[] = {&b->dw, &b->weight, &b->ds, &b->score};
+    double **const block[] = {&b->dw, &b->weight, &b->ds, &b->score, &b->site};
     bool ok = true;
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++) {
         *block[i] = calloc((size_t)len_kv + 1, sizeof(double));
@@ -346,12 +383,14 @@ static bool take_memory(struct bench *b, int64_t len_kv)
     return ok;
 }
 
-static lathe_status open_rows(struct bench *b, enum reach_size size, lathe_error *err)
+static lathe_status open_rows(struct bench *b, enum reach_size size, enum data_size data, lathe_error *err)
 {
     int64_t dim[SYM_COUNT];
     reach_sizes(b->p, size, dim);
     if (!data_make(&b->data, b->p, dim) || !take_memory(b, dim[SYM_KV]))
         return host_out_of_memory(err);
+    if (data == DATA_REACH)
+        data_take_size(b->p, &b->data, data, 0);
     int n = data_select(&b->data, &b->p->forward, b->arg);
     lathe_status status = host_bind(&b->call, b->p->ir, &b->p->forward, b->arg, n, err);
     b->call.mode = &b->p->mode;
@@ -370,13 +409,31 @@ static void close_rows(struct bench *b)
     free(b->weight);
     free(b->ds);
     free(b->score);
-    b->dw = b->weight = b->ds = b->score = NULL;
+    free(b->site);
+    b->dw = b->weight = b->ds = b->score = b->site = NULL;
+}
+
+static lathe_status far_rounds(struct bench *b, struct proof *out, lathe_error *err)
+{
+    lathe_status status = LATHE_OK;
+    for (int round = 0; round < FAR_ROUNDS && status == LATHE_OK; round++)
+        if (proof_goes_on(b->p, out, "rows of large scores", round))
+            status = one_far_round(b, round, out, err);
+    return status;
+}
+
+static bool has_gradients(const struct ir *ir)
+{
+    bool some = false;
+    for (int i = 0; i < ir->n_inputs; i++)
+        some |= ir->input[i].grad;
+    return some;
 }
 
 static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *err)
 {
     struct diag diag = {0};
-    lathe_status status = open_rows(b, SIZE_SMALL, err);
+    lathe_status status = open_rows(b, SIZE_SMALL, DATA_NEAR, err);
     if (status == LATHE_OK && !open_kernel(b, out->note)) {
         out->applies = false;
         return status;
@@ -387,9 +444,14 @@ static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *
     for (int round = 0; round < ROUNDS && status == LATHE_OK; round++)
         if (proof_goes_on(b->p, out, "rows", round))
             status = one_round(b, round, out, err);
-    for (int round = 0; round < FAR_ROUNDS && status == LATHE_OK; round++)
-        if (proof_goes_on(b->p, out, "rows of large scores", round))
-            status = one_far_round(b, round, out, err);
+    status = status == LATHE_OK ? far_rounds(b, out, err) : status;
+    /* And with other numbers in inputs: those that the spec's constants ask for, ends of ranges. */
+    const int openings = has_gradients(b->p->ir) ? FAR_INPUTS : 0;
+    for (int i = 0; i < openings && status == LATHE_OK; i++) {
+        close_rows(b);
+        status = open_rows(b, SIZE_SMALL, DATA_REACH, err);
+        status = status == LATHE_OK ? far_rounds(b, out, err) : status;
+    }
     return status;
 }
 
@@ -450,7 +512,7 @@ static void fill_reach(struct bench *b)
 
 static lathe_status own_rows(struct bench *b, enum reach_size size, struct proof *out, lathe_error *err)
 {
-    lathe_status status = open_rows(b, size, err);
+    lathe_status status = open_rows(b, size, DATA_NEAR, err);
     for (int round = 0; round < OWN_ROUNDS[size] && status == LATHE_OK; round++) {
         const bool usual = round % 3 < 2;
         if (!proof_goes_on(b->p, out, "rows", round))
