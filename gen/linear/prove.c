@@ -22,6 +22,8 @@ static int run(struct prover *p, struct proof *out)
     prove_values(p, &out[2]);
     if (!p->quick && out[2].passed)
         prove_tokens(p, &out[2]);
+    if (!p->quick)
+        prove_gates(p, &out[2]);
     prover_allow(p, p->quick ? 1 : 0.75);
     if (!p->quick)
         prove_gradients_f32(p, &out[2]);
