@@ -12,8 +12,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { TERMS = 6, CONDITIONS = 24 };
+enum { TERMS = 6, CONDITIONS = 24, MOST_SIDES = 2 };
 static const struct interval ANY = {-HUGE_VAL, HUGE_VAL};
 
 struct form { /* constant + sum of coef * atom; an atom is a node, or -1 - a field of `at` */
@@ -28,6 +29,8 @@ struct state {
     const int64_t *dim;
     struct interval *out;
     struct form *form;
+    int sides; /* of where() inside of each other that are found again */
+    bool failed;
     int n_conditions;
     struct form condition[CONDITIONS]; /* is not negative */
 };
@@ -328,15 +331,52 @@ static struct interval shifted(const struct ir_node *n, struct interval a, struc
     return a.high * by <= INT32_MAX ? (struct interval){a.low * by, a.high * by} : ANY;
 }
 
-static struct interval of_where(struct state *s, const struct ir_node *n, const struct interval *a)
+static void run_node(struct state *s, int node);
+
+/* What a side of where() is computed from, found again under its condition; `plain`: without. */
+static struct interval of_side(struct state *s, int side, struct interval plain)
+{
+    const size_t n = (size_t)side + 1;
+    bool *const used = calloc((size_t)s->ir->n_nodes, sizeof *used);
+    struct interval *const out = malloc(n * sizeof *out);
+    struct form *const form = malloc(n * sizeof *form);
+    struct interval v = plain;
+    if (used && out && form) {
+        memcpy(out, s->out, n * sizeof *out);
+        memcpy(form, s->form, n * sizeof *form);
+        ir_mark(s->ir, &side, 1, used);
+        s->sides++;
+        for (int i = 0; i <= side; i++)
+            if (used[i])
+                run_node(s, i);
+        s->sides--;
+        v = s->out[side];
+        memcpy(s->out, out, n * sizeof *out);
+        memcpy(s->form, form, n * sizeof *form);
+    }
+    s->failed |= !used || !out || !form;
+    free(used);
+    free(out);
+    free(form);
+    return v;
+}
+
+static struct interval under(struct state *s, int condition, bool holds, int side, struct interval plain)
 {
     const int before = s->n_conditions;
-    suppose(s, n->arg[0], true, 8);
-    const struct interval yes = tighten(s, &s->form[n->arg[1]], a[1]);
+    suppose(s, condition, holds, 8);
+    const bool known = s->n_conditions > before;
+    struct interval v = tighten(s, &s->form[side], plain);
+    if (known && v.low <= v.high && s->sides < MOST_SIDES)
+        v = of_side(s, side, v);
     s->n_conditions = before;
-    suppose(s, n->arg[0], false, 8);
-    const struct interval no = tighten(s, &s->form[n->arg[2]], a[2]);
-    s->n_conditions = before;
+    return v;
+}
+
+static struct interval of_where(struct state *s, const struct ir_node *n, const struct interval *a)
+{
+    const struct interval yes = under(s, n->arg[0], true, n->arg[1], a[1]);
+    const struct interval no = under(s, n->arg[0], false, n->arg[2], a[2]);
     if (yes.low > yes.high || no.low > no.high) /* never taken */
         return yes.low > yes.high ? a[2] : a[1];
     return hull(yes, no);
@@ -493,5 +533,5 @@ bool intervals_run(const struct interval_call *call, const bool *used, int last,
         suppose(&s, call->condition, true, 8);
     }
     free(s.form);
-    return true;
+    return !s.failed;
 }

@@ -393,15 +393,25 @@ static bool is_said(const struct proof *out, int n, const struct proof *entry, b
     return false;
 }
 
+/* A comparison with infinity guards against it: no data of a proof is infinite. */
+static bool is_guard(const struct ir *ir, int node)
+{
+    const struct ir_node *n = &ir->node[node];
+    bool infinite = false;
+    for (int k = 0; k < n->n_args; k++)
+        infinite |= ir->node[n->arg[k]].op == OP_CONST && isinf(ir->node[n->arg[k]].value);
+    return index_guard(ir, node) || (is_comparison(n) && infinite);
+}
+
 /* A comparison alone decides most conditions: those are named by it. */
 static void mark_listed(const struct ir *ir, const bool *used, bool *listed)
 {
     for (int i = 0; i < ir->n_nodes; i++) {
         const struct ir_node *n = &ir->node[i];
         if (used[i] && is_comparison(n))
-            listed[i] = !index_guard(ir, i);
+            listed[i] = !is_guard(ir, i);
         if (used[i] && n->op == OP_WHERE && ir->node[n->arg[0]].op != OP_CONST)
-            listed[n->arg[0]] = !index_guard(ir, n->arg[0]);
+            listed[n->arg[0]] = !is_guard(ir, n->arg[0]);
     }
 }
 
