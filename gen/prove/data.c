@@ -239,6 +239,13 @@ void data_move_inside(struct data *d, const struct ir *ir, double part)
     }
 }
 
+void data_copy(const struct data *d, double *const *copy)
+{
+    for (int i = 0; i < d->n; i++)
+        if (copy[i])
+            memcpy(copy[i], d->arg[i].data, (size_t)tensor_count(&d->arg[i]) * sizeof(double));
+}
+
 void data_free(struct data *d)
 {
     for (int i = 0; i < d->n; i++)

@@ -97,13 +97,6 @@ static lathe_status run(struct bench *b, enum eval_precision precision, lathe_er
     return status;
 }
 
-static void keep_exact(struct bench *b)
-{
-    for (int i = 0; i < b->data.n; i++)
-        if (b->exact[i])
-            memcpy(b->exact[i], b->data.arg[i].data, (size_t)tensor_count(&b->data.arg[i]) * sizeof(double));
-}
-
 /* ---- verdicts -------------------------------------------------------------------------------------- */
 
 static void judge_nan(struct bench *b, int i)
@@ -143,7 +136,7 @@ static lathe_status judge_all(struct bench *b, lathe_error *err)
     if (status != LATHE_OK || !b->finite)
         return status;
     status = run(b, EVAL_ROUNDED, err);
-    keep_exact(b);
+    data_copy(&b->data, b->exact);
     if (status == LATHE_OK)
         status = run(b, EVAL_F32, err);
     for (int i = 0; i < b->data.n && status == LATHE_OK; i++)

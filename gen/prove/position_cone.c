@@ -358,11 +358,13 @@ static bool change_matters(struct cones *c, struct change *g, int node, int lane
     return leaves(c, g, vars) && !is_masked(c, vars, g->value[0]);
 }
 
-bool cone_matters(struct cones *c, int node, int lane)
+bool cone_matters(struct cones *c, int node, int lane, lathe_status *status)
 {
     const size_t n = (size_t)c->ir->n_nodes;
     struct change g = {{calloc(n, sizeof(double)), calloc(n, sizeof(double))}, calloc(n, sizeof(bool))};
-    const bool matters = g.value[0] && g.value[1] && g.changed && change_matters(c, &g, node, lane);
+    const bool room = g.value[0] && g.value[1] && g.changed;
+    const bool matters = room && change_matters(c, &g, node, lane);
+    *status = room ? *status : LATHE_MEMORY;
     free(g.value[0]);
     free(g.value[1]);
     free(g.changed);

@@ -99,12 +99,12 @@ static bool step(struct walk *w, int lanes, lathe_status *status)
         *status = LATHE_MEMORY;
         return false;
     }
-    for (int lane = 0; lane < lanes && w->tried < MOST_TRIED; lane++) {
+    for (int lane = 0; lane < lanes && w->tried < MOST_TRIED && *status == LATHE_OK; lane++) {
         if (!cone_differs(c, w->node, lane))
             continue;
-        if (cone_matters(c, w->node, lane)) {
+        if (cone_matters(c, w->node, lane, status)) {
             keep(w, lane);
-            return cone_values(c, w->node, 1);
+            return cone_values(c, w->node, 1); /* there is room for them already */
         }
         w->tried++;
     }
@@ -139,6 +139,8 @@ static bool walk_range(struct walk *w, int64_t from, int64_t to, int64_t dense, 
         }
         if (step(w, lanes, &out->status))
             return true;
+        if (out->status != LATHE_OK)
+            return false;
     }
     return false;
 }
@@ -240,6 +242,8 @@ static bool walk_several(struct walk *w, struct proof *out)
         }
         if (lanes > 0 && step(w, lanes, &out->status))
             return true;
+        if (out->status != LATHE_OK)
+            return false;
     }
     return false;
 }

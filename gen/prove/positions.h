@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gen/ir/ir.h"
+#include "runtime/recipe/recipe.h"
 
 struct index_context;
 struct prover;
@@ -40,8 +41,8 @@ bool cone_decides(const struct cones *c, int node);
 bool cone_values(struct cones *c, int node, int lanes);
 /* Does the decision differ at that lane? cone_values comes first. */
 bool cone_differs(const struct cones *c, int node, int lane);
-/* So, does anything come of it where the mask leaves the pair? */
-bool cone_matters(struct cones *c, int node, int lane);
+/* So, does anything come of it where the mask leaves the pair? Where memory ends, *status says so. */
+bool cone_matters(struct cones *c, int node, int lane, lathe_status *status);
 /* The size of a field where a call gives it, else 0; and up to where it is looked at. */
 double field_given(const struct cones *c, int field);
 double field_end(const struct cones *c, int field);

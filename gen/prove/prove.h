@@ -91,6 +91,8 @@ bool data_make(struct data *out, struct prover *p, const int64_t *dim);
 /* Floats at an end of the range that their input has move inside by `part` of it, and at least of 1: what
    moves them further has room on both sides. */
 void data_move_inside(struct data *d, const struct ir *ir, double part);
+/* What arguments hold, of those with a copy: NULL is none. */
+void data_copy(const struct data *d, double *const *copy);
 void data_free(struct data *d);
 static inline const lathe_arg *data_find(const struct data *d, const char *name)
 {

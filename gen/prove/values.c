@@ -95,13 +95,6 @@ static lathe_status run(struct bench *b, enum eval_precision precision, lathe_er
     return status;
 }
 
-static void keep_exact(struct bench *b)
-{
-    for (int i = 0; i < b->data.n; i++)
-        if (b->exact[i])
-            memcpy(b->exact[i], b->data.arg[i].data, (size_t)tensor_count(&b->data.arg[i]) * sizeof(double));
-}
-
 static void take_moved(struct bench *b)
 {
     for (int i = 0; i < b->data.n; i++) {
@@ -205,7 +198,7 @@ static lathe_status judge_all(struct bench *b, lathe_error *err)
         status = run(b, EVAL_ROUNDED, err);
     if (status != LATHE_OK)
         return status;
-    keep_exact(b);
+    data_copy(&b->data, b->exact);
     for (int i = 0; i < MOVES && status == LATHE_OK; i++) {
         b->p->mode.seed = (uint64_t)i;
         status = run(b, EVAL_MOVED, err);

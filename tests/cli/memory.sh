@@ -75,6 +75,21 @@ same() {
     [ "$failed" -gt "$before" ] || passed=$((passed + 1))
 }
 
+# says WORDS COMMAND...: where it succeeds, it says them, whichever of its last allocations fails
+says() {
+    words=$1
+    shift
+    measure "$@" || return
+    i=$((n > 150 ? n - 149 : 1))
+    before=$failed
+    while [ "$i" -le "$n" ]; do
+        FAIL_AT=$i FAIL_COUNT=count LD_PRELOAD=./fail.so "$@" >out.txt 2>err.txt && ! grep -q "$words" out.txt &&
+            complain "not a word of '$words' where allocation $i of $n fails: $*"
+        i=$((i + 1))
+    done
+    [ "$failed" -gt "$before" ] || passed=$((passed + 1))
+}
+
 short "$LATHE" list
 short "$LATHE" explain document --problem dtype=bf16,d=64 --arch sm_90a --pass backward
 short "$LATHE" explain gated_delta --problem dtype=bf16,d=64 --pass backward
@@ -93,6 +108,8 @@ same a.cu "$LATHE" gen group_norm --problem dtype=bf16,rows=64,n=8192 --arch sm_
 same a.cu "$LATHE" gen logcumsumexp --pass backward --problem dtype=bf16,rows=64,n=70000 -o a.cu
 same a.cu "$LATHE" gen cross_entropy --problem dtype=bf16,rows=64,n=65536 --arch sm_90a -o a.cu
 short "$LATHE" check sinks
+echo 'return attention { mask_mod = function(at) return eq(floor(f32(at.q) * 0.29), floor(f32(at.kv) * 0.29)) end }' >steps.lua
+says 'at.q = 100 gives 29 in f32' "$LATHE" check steps.lua
 short "$LATHE" run sinks --pass backward --problem h=2,q=8,d=16 --device host --verify
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --input q=o.npy
