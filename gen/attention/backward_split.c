@@ -23,9 +23,12 @@ bool backward_splits(const struct backward *b)
 /* The row state itself, but for a guard: of a maximum of scores. */
 static bool is_state(const struct ir *ir, int node)
 {
-    while (ir->node[node].op == OP_WHERE && ir->node[ir->node[node].arg[1]].op == OP_CONST)
-        node = ir->node[node].arg[2];
     const struct ir_node *n = &ir->node[node];
+    for (int side = 1; n->op == OP_WHERE && side < 3; side++)
+        if (ir->node[n->arg[side]].op == OP_CONST) {
+            n = &ir->node[n->arg[3 - side]];
+            side = 0;
+        }
     return n->op == OP_PARAM && n->index >= LEAF_STATE && n->index < LEAF_FINAL;
 }
 

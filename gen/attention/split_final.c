@@ -56,21 +56,82 @@ static int linear_sum(struct ir *ir, const struct monomial *m)
     return sum;
 }
 
+/* The operand of where() beside a constant; -1: it is none. */
+static int guarded_operand(const struct ir *ir, int node)
+{
+    const struct ir_node *n = &ir->node[node];
+    for (int k = 1; k < 3 && n->op == OP_WHERE; k++)
+        if (ir->node[n->arg[3 - k]].op == OP_CONST && ir->node[n->arg[k]].op != OP_CONST)
+            return k;
+    return -1;
+}
+
+/* Both sides of a guard by what takes their places. */
+static int guard_again(struct ir *ir, int guard, int operand, int value, int other)
+{
+    const int test = ir->node[guard].arg[0];
+    return ir3(ir, OP_WHERE, test, operand == 1 ? value : other, operand == 1 ? other : value);
+}
+
+/* What is no term of its own: a factor of exp(value). */
+static struct monomial rest_of(const struct monomial *form)
+{
+    struct monomial rest = {.coefficient = form->coefficient};
+    for (int i = 0; i < form->n; i++)
+        if (!form->term[i].linear)
+            rest.term[rest.n++] = form->term[i];
+    return rest;
+}
+
+struct parts { /* of a final */
+    struct monomial form;
+    int n_large; /* terms that may be large */
+    int norm;    /* product of guarded factors; -1: none yet */
+};
+
+/* A guard over both, as of where(gt(l, 0), m + log(l), -inf), stays around each of them. False: out of
+   memory. */
+static bool split_guarded(struct ir *ir, struct log_term *t, double power, struct parts *p)
+{
+    const int guard = t->shown;
+    const int operand = guarded_operand(ir, guard);
+    struct monomial form;
+    struct monomial norm = {.coefficient = 1};
+    if (operand < 0)
+        return true;
+    if (!poly_expand_exponential(ir, ir->node[guard].arg[operand], &form))
+        return false;
+    const struct monomial rest = rest_of(&form);
+    if (rest.n == 0 || !monomial_times(&norm, &rest, power * t->by))
+        return true;
+    const int large = linear_sum(ir, &form);
+    const int factor = guard_again(ir, guard, operand, monomial_build(ir, &norm), ir_const(ir, 1, TYPE_F32));
+    t->shown = guard_again(ir, guard, operand, large < 0 ? ir_const(ir, 0, TYPE_F32) : large,
+                           ir->node[guard].arg[3 - operand]);
+    p->norm = p->norm < 0 ? factor : ir2(ir, OP_MUL, p->norm, factor);
+    p->n_large -= large < 0;
+    return true;
+}
+
 static bool find_parts(struct ir *ir, int k, struct final_split *out)
 {
-    struct monomial form;
-    struct monomial rest = {.coefficient = 1};
+    struct parts p = {.norm = -1};
     struct monomial norm = {.coefficient = 1};
-    if (!poly_expand_exponential(ir, ir->epilogue.root[1 + k], &form))
+    bool ok = poly_expand_exponential(ir, ir->epilogue.root[1 + k], &p.form);
+    if (!ok)
         return false;
-    rest.coefficient = form.coefficient;
-    for (int i = 0; i < form.n; i++)
-        if (!form.term[i].linear)
-            rest.term[rest.n++] = form.term[i];
-    if (rest.n == 0 || rest.n == form.n || !monomial_times(&norm, &rest, out->power))
-        return true;
-    out->high = linear_sum(ir, &form);
-    out->norm = monomial_build(ir, &norm);
+    const struct monomial rest = rest_of(&p.form);
+    p.n_large = p.form.n - rest.n;
+    for (int i = 0; i < p.form.n && ok; i++)
+        ok = !p.form.term[i].linear || split_guarded(ir, &p.form.term[i], out->power, &p);
+    if (!ok || p.n_large == 0 || (rest.n == 0 && p.norm < 0) || !monomial_times(&norm, &rest, out->power))
+        return ok;
+    out->high = linear_sum(ir, &p.form);
+    out->norm = p.norm;
+    if (rest.n > 0 || norm.coefficient != 1) {
+        const int plain = monomial_build(ir, &norm);
+        out->norm = p.norm < 0 ? plain : ir2(ir, OP_MUL, plain, p.norm);
+    }
     out->found = true;
     return true;
 }

@@ -30,7 +30,7 @@ static const struct {
     {"added_1e9", ADDED("-1e9"), REPLACED("-1e9")},
     {"added_1e30", ADDED("-1e30"), REPLACED("-1e30")},
     {"added_lowest", ADDED("-3.4028234663852886e38"), REPLACED("-3.4028234663852886e38")},
-    /* along diagonals; a table; a sink; a state beside; a weight that is a sum */
+    /* along diagonals; a table; a sink; a state beside; a weight that is a sum; a guard around the lse */
     {"far", SPEC_far,
      "return attention { score_mod = function(s, at) return where(gt(at.q - at.kv, 9) | gt(at.kv, at.q), s - "
      "detach(s) - "
@@ -41,6 +41,7 @@ static const struct {
      "function(s, at) return where(ge(at.q, at.kv), s, -1e9) end, online_func = "
      "softmax_with_sink(function(at, x) return x.sink(at.h) - detach(x.sink(at.h)) - 1e9 end) }"},
     {"binary", SPEC_binary, NULL},
+    {"guarded", SPEC_guarded, NULL},
 };
 
 static void add(struct case_list *list, struct test_case c, int b, int q, int kv, enum layout layout)
