@@ -396,6 +396,54 @@ TEST(softmax_reads_two_floats_of_a_row_and_a_norm)
     forget(&d);
 }
 
+/* A softmax whose lse is `lse` of m and z, for weights `p`. */
+static bool is_taken_apart(const char *p, const char *lse)
+{
+    char text[1024];
+    struct derived d;
+    snprintf(text, sizeof text,
+             "return attention { online_func = online_func { online_rowscales = { m = -inf, z = 0.0 },\n"
+             "  online_fwd = function(s, r)\n"
+             "    local m = max(r.m, detach(rowmax(s)))\n"
+             "    local a = exp(r.m - finite(m))\n"
+             "    local p = %s\n"
+             "    return p, { m = m, z = r.z * a + rowsum(p) }, a end,\n"
+             "  online_fwd_epilogue = function(r) return inverse(r.z), { lse = %s } end,\n"
+             "  forward = function(s, final) return exp(s - finite(final.lse)) end } }",
+             p, lse);
+    derive(&d, text, SIZES);
+    const bool apart = d.w && d.b.split[0].found;
+    forget(&d);
+    return apart;
+}
+
+/* A sum of exponentials is 0 or more, so that gt(z, 0) asks no more than ne(z, 0). */
+TEST(guards_around_a_final_are_looked_through)
+{
+    static const char *const GUARD[] = {"where(ne(r.z, 0.0), r.m + log(r.z), -inf)",
+                                        "where(gt(r.z, 0.0), r.m + log(r.z), -inf)",
+                                        "where(lt(0.0, r.z), r.m + log(r.z), -inf)",
+                                        "where(le(r.z, 0.0), -inf, r.m + log(r.z))",
+                                        "where(~le(r.z, 0.0), r.m + log(r.z), -inf)",
+                                        "where(gt(r.m, -inf), r.m + log(r.z), -inf)",
+                                        "where(le(r.m, -inf), -inf, r.m + log(r.z))",
+                                        "where(gt(r.z, 0.0), r.m + log(where(gt(r.z, 0.0), r.z, 1.0)), 0.0)",
+                                        "r.m + where(gt(r.z, 0.0), log(r.z), -inf)"};
+    for (size_t i = 0; i < sizeof GUARD / sizeof *GUARD; i++)
+        CHECK_STR(is_taken_apart("exp(s - finite(m))", GUARD[i]) ? "" : GUARD[i], "");
+}
+
+/* Here both sides are taken by data. */
+TEST(choices_that_data_make_are_no_guards)
+{
+    static const char *const CHOICE[] = {"where(gt(r.z, 1.0), r.m + log(r.z), -inf)",
+                                         "where(lt(r.z, 0.0), r.m + log(r.z), -inf)",
+                                         "where(gt(r.m, 0.0), r.m + log(r.z), -inf)"};
+    for (size_t i = 0; i < sizeof CHOICE / sizeof *CHOICE; i++)
+        CHECK_STR(is_taken_apart("exp(s - finite(m))", CHOICE[i]) ? CHOICE[i] : "", "");
+    CHECK(!is_taken_apart("s * exp(s - finite(m))", "where(gt(r.z, 0.0), r.m + log(r.z), 0.0)"));
+}
+
 /* With the weight known, the slope of a capped score still wants the score; a weight that decays does not. */
 TEST(slopes_want_more_than_the_weight)
 {
