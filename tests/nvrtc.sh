@@ -34,7 +34,7 @@ one() {
     version=$1 spec=$2 pass=$3 problem=$4 folder=$5
     out=$folder/$version.$spec.$pass
     for arch in sm_80 sm_90a; do
-        "$LATHE" gen "specs/$spec.lua" --pass "$pass" --arch "$arch" --problem "$problem" -o - || echo "no text for $arch" >&2
+        "$LATHE" gen "specs/$spec.lua" --all --pass "$pass" --arch "$arch" --problem "$problem" -o - || echo "no text for $arch" >&2
     done >"$out.cu" 2>"$out.log"
     [ -s "$out.log" ] && { echo "FAILED $version, $spec $pass: $(head -n 1 "$out.log")"; return; }
     name=$version

@@ -17,7 +17,7 @@ one() {
     case $1 in group_*) sizes=$sizes,groups_of=32,channels_of=8 ;; esac
     out=$4/$1.$2.$3
     key=
-    if "$LATHE" gen "specs/$1.lua" --pass "$2" --arch sm_90a --problem "$sizes" -o "$out.cu" >"$out.log" 2>&1; then
+    if "$LATHE" gen "specs/$1.lua" --all --pass "$2" --arch sm_90a --problem "$sizes" -o "$out.cu" >"$out.log" 2>&1; then
         key=$(stamp_code <"$out.cu" | stamp_key spills)
         stamp_known "$key" && return
     fi

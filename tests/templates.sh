@@ -69,7 +69,7 @@ generate() {
     template=$4
     [ "$template" != - ] || template=
     problem=$(sizes "$1" "$2")
-    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$problem" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
+    if "$LATHE" gen "specs/$1.lua" --all --arch "$3" --problem "$problem" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
         compile "$unit" "$3" "$6" <"$unit"
     else
         echo "FAILED lathe gen specs/$1.lua --arch $3 --problem $problem:"
@@ -82,7 +82,7 @@ jit() {
     out=$temp/jit.$1
     problem=$(sizes "$1" "$2")
     for arch in sm_80 sm_90a; do
-        "$LATHE" gen "specs/$1.lua" --arch $arch --problem "$problem" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
+        "$LATHE" gen "specs/$1.lua" --all --arch $arch --problem "$problem" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
     done
     key=$(cat "$out.sm_80.cu" "$out.sm_90a.cu" | stamp_code | stamp_key nvrtc)
     stamp_known "$key" && return

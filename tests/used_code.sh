@@ -1,5 +1,5 @@
 #!/bin/sh
-# used_code.sh: whether `lathe gen --used` leaves out only what is not used: the machine code of the shorter text is that of the whole one.
+# used_code.sh: whether `lathe gen` leaves out only what is not used: the machine code of its text is that of the whole one, `--all`.
 # A few kernels of every kind; tests/same_code.sh compares. LATHE: the tool. Exit code 77: there is no nvcc.
 set -u
 PATH=${PATH}:/usr/local/cuda/bin
@@ -12,17 +12,17 @@ stamp_name=used
 
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
-printf '#!/bin/sh\nexec "%s" "$@" --used\n' "$LATHE" >"$temp/used"
-chmod +x "$temp/used"
+printf '#!/bin/sh\nexec "%s" "$@" --all\n' "$LATHE" >"$temp/whole"
+chmod +x "$temp/whole"
 stamps_log "$temp/good"
 
 # one SPEC PASS ARCH PROBLEM: prints what differs
 one() {
-    "$LATHE" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/whole.cu" >/dev/null 2>&1
-    "$temp/used" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/used.cu" >/dev/null 2>&1
+    "$temp/whole" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/whole.cu" >/dev/null 2>&1
+    "$LATHE" gen "specs/$1.lua" --pass "$2" --arch "$3" --problem "$4" -o "$temp/used.cu" >/dev/null 2>&1
     key=$(cat "$temp/whole.cu" "$temp/used.cu" | stamp_code | stamp_key used "$3")
     stamp_known "$key" && return
-    said=$(sh tests/same_code.sh --one "$LATHE" "$temp/used" "specs/$1.lua" "$2" "$3" "$4" "$temp")
+    said=$(sh tests/same_code.sh --one "$temp/whole" "$LATHE" "specs/$1.lua" "$2" "$3" "$4" "$temp")
     case $said in
     same*) stamp_add "$key" ;;
     *) echo "$said" ;;

@@ -1,7 +1,6 @@
 /*
  * readable.c: a kernel's text as people read it: branches folded, then declarations pruned. In: one CUDA
- * file. Out: a shorter one of the same machine code. Where memory runs out, or brackets do not match, the
- * text stays as it is.
+ * file. Out: a shorter one of the same machine code; the same where brackets do not match.
  */
 #include "gen/readable/readable.h"
 #include "gen/base/text.h"
@@ -10,12 +9,14 @@
 
 typedef bool step_fn(const struct units *u, struct text_buf *out);
 
+/* False, and `out` has failed: memory ran out. False alone: the text is not understood. */
 static bool run(step_fn *step, const char *text, size_t size, struct text_buf *out)
 {
     struct tokens tokens;
     struct units units = {.n = 0};
     bool good = tokens_open(&tokens, text, size);
     good = good && units_open(&units, &tokens) && step(&units, out);
+    out->failed |= !good && !tokens.unpaired;
     units_close(&units);
     tokens_close(&tokens);
     return good;
@@ -33,12 +34,14 @@ void readable_text(const char *text, size_t size, struct text_buf *out)
         const bool good = run(fold_branches, before.data, before.size, &folded) &&
                           run(prune, folded.data, folded.size, &pruned);
         const bool shorter = good && pruned.size < before.size;
+        out->failed |= folded.failed || pruned.failed;
         text_free(&folded);
         text_free(shorter ? &before : &pruned);
         if (!shorter)
             break;
         before = pruned;
     }
-    text_add_bytes(out, before.failed ? text : before.data, before.failed ? size : before.size);
+    text_fail_with(out, &before);
+    text_add_bytes(out, before.data, before.size);
     text_free(&before);
 }

@@ -186,21 +186,22 @@ static bool pair_brackets(struct tokens *t)
 {
     int *open = malloc(((size_t)t->n + 1) * sizeof *open);
     int depth = 0;
-    bool good = open != NULL;
-    for (int i = 0; good && i < t->n; i++) {
+    bool paired = true;
+    for (int i = 0; open && paired && i < t->n; i++) {
         const char mark = t->token[i].kind == TOKEN_MARK ? t->text[t->token[i].at] : 0;
         if (mark == '(' || mark == '[' || mark == '{')
             open[depth++] = i;
         if (mark != ')' && mark != ']' && mark != '}')
             continue;
-        good = depth > 0;
-        if (good) {
+        paired = depth > 0;
+        if (paired) {
             t->token[i].pair = open[--depth];
             t->token[open[depth]].pair = i;
         }
     }
+    t->unpaired = open && (!paired || depth > 0);
     free(open);
-    return good && depth == 0;
+    return open && !t->unpaired;
 }
 
 bool tokens_open(struct tokens *t, const char *text, size_t size)

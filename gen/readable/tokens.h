@@ -31,10 +31,11 @@ struct tokens {
     struct word *word; /* [n_words] */
     int n_words;
     int word_capacity;
-    int *bucket; /* the words of a hash */
+    int *bucket;   /* the words of a hash */
+    bool unpaired; /* some bracket has no partner */
 };
 
-/* False: memory ran out, or a bracket has no partner. The caller closes it either way. */
+/* False: a bracket has no partner, or else memory ran out. The caller closes it either way. */
 bool tokens_open(struct tokens *t, const char *text, size_t size);
 void tokens_close(struct tokens *t);
 /* The number of a word; -1: no token is that word. */

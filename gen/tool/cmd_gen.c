@@ -150,7 +150,7 @@ int cmd_gen(const struct options *o)
         warn_ranges(ir, o);
         tool_warn_proofs(ir);
         emit_file(&source, ir, &sig, device, &text);
-        if (o->used)
+        if (!o->all)
             shorten(&text);
         code = write_text(o, &source, &text);
     }

@@ -190,10 +190,10 @@ static const struct option_row OPTIONS[] = {
      .take = option_pair, .member = MEMBER(param), .repeats = true},
     {"--json", IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST | IN_DRAW | IN_BENCH, NULL,
      "for programs: one object of JSON", .take = option_flag, .member = MEMBER(json)},
-    {"--used", IN_GEN, NULL,
-     "only what the kernel uses: without the branches that its numbers rule out and the declarations\n"
-     "                        that nothing reaches; the same machine code",
-     .take = option_flag, .member = MEMBER(used)},
+    {"--all", IN_GEN, NULL,
+     "the whole text that `lathe compile` compiles: with the branches that this kernel's numbers\n"
+     "                        rule out and the declarations that nothing reaches; the same machine code",
+     .take = option_flag, .member = MEMBER(all)},
     {"--names", IN_LIST, NULL, "the names alone", .take = option_flag, .member = MEMBER(names)},
     {"--template", IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME",
      "plan with this template or none (default: the first that serves)", .take = option_template},

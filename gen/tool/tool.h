@@ -56,7 +56,7 @@ struct options {
     unsigned seed;
     bool verify;
     bool strict; /* of check */
-    bool used;   /* of gen */
+    bool all;    /* of gen */
     int seconds; /* of check; 0: not given */
     int repeat;
     const char *cache_dir; /* NULL: the default */
