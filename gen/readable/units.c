@@ -138,8 +138,8 @@ static struct head read_head(const struct units *u, int i, int last)
         if (h.type < 0 && h.function < 0 && is_one_of(u, i, TYPES))
             h.type = i;
         if (h.type < 0 && h.function < 0 && is(u, i, "(") && is_word(u, i - 1) &&
-            !is_one_of(u, i - 1, NO_NAMES))
-            h.function = i - 1;
+            !is_one_of(u, i - 1, NO_NAMES)) /* or T (*name())[n], which gives the address of an array */
+            h.function = is(u, i + 1, "*") && is(u, i + 3, "(") ? i + 2 : i - 1;
     }
     h.end = i;
     return h;

@@ -192,7 +192,7 @@ static const struct option_row OPTIONS[] = {
      "for programs: one object of JSON", .take = option_flag, .member = MEMBER(json)},
     {"--all", IN_GEN, NULL,
      "the whole text that `lathe compile` compiles: with the branches that this kernel's numbers\n"
-     "                        rule out and the declarations that nothing reaches; the same machine code",
+     "                        rule out and the declarations that nothing reaches; the same kernel",
      .take = option_flag, .member = MEMBER(all)},
     {"--names", IN_LIST, NULL, "the names alone", .take = option_flag, .member = MEMBER(names)},
     {"--template", IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME",
