@@ -173,3 +173,36 @@ def test_gradients_of_each_sample():
 def scores(q, k):
     n = q.shape[-2]
     return (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~torch.ones(n, n).tril().bool(), -torch.inf)
+
+
+# ---- seeds in a batch ------------------------------------------------------------------------------------------------
+
+
+def test_batched_seeds(qkv):
+    seeds = torch.randn(5, 1, 2, 6, 4, dtype=torch.float64)
+    for create_graph in (False, True):
+        grad = lambda g: torch.autograd.grad(g(*qkv), qkv, seeds, is_grads_batched=True, create_graph=create_graph)
+        for given, wanted in zip(grad(attend()), grad(plain)):
+            same(given, wanted)
+    with refused():
+        grad(attend())[0].sum().backward()
+    o, lse = lathe.torch.wrap("causal", results=("o", "lse"))(*qkv)
+    both = torch.autograd.grad((o, lse), qkv, (seeds, seeds[..., 0]), retain_graph=True, is_grads_batched=True)
+    one = [torch.autograd.grad((o, lse), qkv, (s, s[..., 0]), retain_graph=True) for s in seeds]
+    for given, wanted in zip(both, zip(*one)):
+        same(given, torch.stack(wanted))
+
+
+def test_jacobian_vectorized(qkv):
+    jacobian = torch.autograd.functional.jacobian
+    for given, wanted in zip(jacobian(attend(), tuple(qkv), vectorize=True), jacobian(plain, tuple(qkv))):
+        same(given, wanted)
+    with refused(FORWARD):
+        jacobian(attend(), tuple(qkv), vectorize=True, strategy="forward-mode")
+    gain = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    text = """return attention { inputs = { gain = scalar("f32", { grad = true }) },
+      score_mod = function(s, at, x) return s * x.gain end }"""
+    learned = lathe.torch.wrap(lathe.compile(text))
+    f = lambda q, gain: learned(q, *qkv[1:], gain=gain)
+    for given, wanted in zip(jacobian(f, (qkv[0], gain), vectorize=True), jacobian(f, (qkv[0], gain))):
+        same(given, wanted)

@@ -14,8 +14,9 @@ from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
 from .._signature import unknown
+from ._batched import each_slice
 from ._passes import Layout, Pass, say_unusual
-from ._register import PLAIN, Operators, each_slice, refuse_forward_mode, refuse_tangents
+from ._register import PLAIN, Operators, refuse_forward_mode, refuse_tangents
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled

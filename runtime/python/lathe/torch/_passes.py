@@ -16,6 +16,7 @@ from .._arrays import HOST, Torch, compact
 from .._kernel import Call, Records, Tensor, context_of
 from .._op import CALLS_MAX, Op
 from .._signature import Argument, Signature
+from ._batched import each_gradient, is_batched
 
 DTYPES = Torch.dtypes()
 CODES = {dtype: code for code, dtype in DTYPES.items()} | {torch.bool: c.U8}
@@ -105,8 +106,10 @@ class Pass:
                 pointer = t.data_ptr()
                 pointers.append(pointer)
                 key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
-        except RuntimeError as error:
-            _say_form(given, tensors, error)
+        except RuntimeError:
+            if any(map(is_batched, tensors)):
+                return each_gradient(lambda slices: self.run(given, slices, values), tensors)
+            _say_form(given, tensors)
             raise
         key = tuple(key)
         plan = self.plans.get(key)
@@ -257,7 +260,7 @@ class _Nothing:
 _WIDE = _operands.wide_dtypes()
 
 
-def _say_form(given: Given, tensors, error) -> None:
+def _say_form(given: Given, tensors) -> None:
     """Of tensors that have no strides or no address."""
     for argument, tensor in zip(given.arguments, tensors):
         say_unusual(argument.name, tensor)

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from .. import _library as c
 from .._numbers import number_of
+from ._batched import each_slice
 
 try:
     from torch._library.autograd import Info, make_autograd_impl
@@ -78,17 +79,6 @@ def _differentiate(name: str, title: str, run, backward, setup) -> None:
 
     for key in ("AutogradCPU", "AutogradCUDA"):
         _library.impl(name, fast, key, with_keyset=True)
-
-
-def each_slice(function, info, in_dims, *args):
-    """The rule of vmap: one call after the other. What a spec reads of its batch is then that of each call."""
-    if info.batch_size == 0:
-        raise c.ArgumentError("vmap: expected at least one slice, given none")
-    sliced = [a if d is None else a.unbind(d) for a, d in zip(args, in_dims)]
-    made = [function(*(s if d is None else s[i] for s, d in zip(sliced, in_dims))) for i in range(info.batch_size)]
-    if isinstance(made[0], torch.Tensor):
-        return torch.stack(made), 0
-    return tuple(map(torch.stack, zip(*made))), (0,) * len(made[0])
 
 
 def refuse_tangents(name: str, args) -> None:
