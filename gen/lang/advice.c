@@ -114,6 +114,34 @@ static int prelude_line(lua_State *lua)
     return 0;
 }
 
+enum { RUNNING = 1 }; /* the level of the function that met a mistake: 0 is the handler */
+
+/* Does the message name a parameter of the function that runs? */
+static bool names_parameter(lua_State *lua, const char *message)
+{
+    lua_Debug own;
+    bool found = false;
+    if (!lua_getstack(lua, RUNNING, &own) || !lua_getinfo(lua, "fu", &own))
+        return false;
+    for (int i = 1; i <= own.nparams && !found; i++) {
+        char quoted[80];
+        snprintf(quoted, sizeof quoted, "(local '%s')", lua_getlocal(lua, NULL, i));
+        found = strstr(message, quoted) != NULL;
+    }
+    lua_pop(lua, 1);
+    return found;
+}
+
+/* Is it another function of the spec that called this one? Of a tail call nobody knows. */
+static bool called_by_spec(lua_State *lua)
+{
+    lua_Debug own;
+    lua_Debug caller;
+    return lua_getstack(lua, RUNNING, &own) && lua_getinfo(lua, "t", &own) && !own.istailcall &&
+           lua_getstack(lua, RUNNING + 1, &caller) && lua_getinfo(lua, "l", &caller) &&
+           trace_file(tracer_of(lua), caller.currentline) == FILE_SPEC;
+}
+
 void advice_running(lua_State *lua, const char *message, char *out, size_t size)
 {
     const int line = prelude_line(lua);
@@ -121,6 +149,13 @@ void advice_running(lua_State *lua, const char *message, char *out, size_t size)
     if (is_nil && line > 0 && advise_call(lua, line, message, out, size))
         return;
     const char *advice = "";
+    if (is_nil && names_parameter(lua, message))
+        advice =
+            called_by_spec(lua)
+                ? ": this function is called without it"
+                : ": this function is called without it; elementwise_weights, activation and gated give "
+                  "their function values alone: what depends on at or on inputs belongs to a slot that is "
+                  "called with them, as score_mod";
     if (strncmp(message, "bad 'for'", 9) == 0 || strncmp(message, "'for' ", 6) == 0)
         advice = "; a loop runs over plain numbers, which are known while the function is traced";
     snprintf(out, size, "%s%s", message, advice);

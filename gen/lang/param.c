@@ -52,11 +52,12 @@ static double chosen_value(lua_State *lua, struct spec_param *given, const char 
     if (!given)
         return lua_tonumber(lua, 2);
     given->used = true;
-    if (is_integer && (given->value != floor(given->value) || fabs(given->value) > 9007199254740992.0)) {
-        char shown[40];
-        lathe__print(shown, sizeof shown, "%.14g", given->value);
+    char shown[40];
+    lathe__print(shown, sizeof shown, "%.14g", given->value);
+    if (!isfinite(given->value))
+        luaL_error(lua, "parameter '%s' is a finite number, given %s", name, shown);
+    if (is_integer && (given->value != floor(given->value) || fabs(given->value) > 9007199254740992.0))
         luaL_error(lua, "parameter '%s' is a whole number, given %s", name, shown);
-    }
     return given->value;
 }
 

@@ -4,6 +4,7 @@
  * or every template's refusal, as lines or as JSON. Exit code 1 where one of the architectures is not served.
  */
 #include "gen/tool/explain.h"
+#include "gen/tool/run.h"
 #include "gen/base/facts.h"
 #include "runtime/base/environ.h"
 #include "runtime/cache/cache.h"
@@ -131,6 +132,18 @@ static int explain_archs(struct facts *f, const struct ir *ir, const struct opti
     return code;
 }
 
+/* Of scalars: only those that a mask reads count here, but none is taken that a call would refuse. */
+static bool scalars_are_good(const struct signature *sig, const struct options *o)
+{
+    bool good = run_set_known(sig, &o->set);
+    for (int i = 0; i < sig->n_args && good; i++) {
+        const char *text = tool_find_value(&o->set, sig->arg[i].name);
+        double unused;
+        good = !text || tool_scalar(sig->arg[i].name, text, sig->arg[i].dtype, &unused);
+    }
+    return good;
+}
+
 static int explain_all(const struct ir *ir, const struct options *o)
 {
     struct signature sig;
@@ -141,6 +154,8 @@ static int explain_all(const struct ir *ir, const struct options *o)
     signature_make(ir, o->pass, &sig);
     if (problem_parse_of(ir, &sig, o->problem, &problem, &err) != LATHE_OK)
         return complain_error(&err);
+    if (!scalars_are_good(&sig, o))
+        return CODE_USAGE;
     facts_begin(&facts, &text, o->json);
     explain_problem(&facts, ir, o->pass, &sig, &problem);
     const int code = explain_archs(&facts, ir, o, &sig, &problem);

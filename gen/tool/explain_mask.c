@@ -134,14 +134,11 @@ static bool set_scalars(struct survey *s, const struct name_values *set)
     for (int i = 0; i < s->ir->n_inputs; i++) {
         const struct input *in = &s->ir->input[i];
         const char *text = in->is_scalar ? tool_find_value(set, in->name) : NULL;
-        char *end = NULL;
+        double value;
         if (!text)
             continue;
-        const double value = strtod(text, &end);
-        if (end == text || *end) {
-            tool_complain("--set: %s: expected a number, given '%s'", in->name, text);
+        if (!tool_scalar(in->name, text, in->dtype, &value))
             return false;
-        }
         if (in->dtype == LATHE_I32)
             s->value[i].i = (int32_t)value;
         else

@@ -50,6 +50,8 @@ int run_prepare(struct run *run, bool outputs);
 /* Of `lathe check`: what the options name alone. run->problem has the sizes that they or the files say (-1:
    nobody does), run->tensor what they give, of the forward pass. */
 int run_prepare_given(struct run *run);
+/* Are those the names of scalars? False: complained. */
+bool run_set_known(const struct signature *sig, const struct name_values *set);
 void run_free(struct run *run);
 /* Normal values. Exit code, having complained. */
 int run_fill_floats(struct run_tensor *t, struct random *r);

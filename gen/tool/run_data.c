@@ -52,21 +52,20 @@ static bool is_output_role(const struct sig_arg *a)
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
 }
 
-static bool check_names(const struct run *run, const char *option, const struct name_values *list,
+static bool check_names(const struct signature *sig, const char *option, const struct name_values *list,
                         bool (*fits)(const struct sig_arg *a))
 {
     for (int i = 0; i < list->n; i++) {
         bool known = false;
-        for (int k = 0; k < run->sig.n_args; k++)
-            known =
-                known || (fits(&run->sig.arg[k]) && strcmp(run->sig.arg[k].name, list->item[i].name) == 0);
+        for (int k = 0; k < sig->n_args; k++)
+            known = known || (fits(&sig->arg[k]) && strcmp(sig->arg[k].name, list->item[i].name) == 0);
         if (known)
             continue;
         fprintf(stderr, "lathe: %s: unknown name '%s'; known:", option, list->item[i].name);
         int n = 0;
-        for (int k = 0; k < run->sig.n_args; k++) {
-            if (fits(&run->sig.arg[k]) && ++n)
-                fprintf(stderr, " %s", run->sig.arg[k].name);
+        for (int k = 0; k < sig->n_args; k++) {
+            if (fits(&sig->arg[k]) && ++n)
+                fprintf(stderr, " %s", sig->arg[k].name);
         }
         fputs(n ? "\n" : " none\n", stderr);
         return false;
@@ -306,22 +305,6 @@ static int read_tensor(struct run_tensor *t, const char *path)
     return same_shape(t, &array) ? CODE_OK : wrong_shape(t, &array, path);
 }
 
-static bool parse_scalar(const char *name, const char *text, lathe_dtype dtype, double *out)
-{
-    char *end = NULL;
-    errno = 0;
-    *out = strtod(text, &end);
-    const bool number = end != text && !*end && (!errno || !isinf(*out));
-    const double least = dtype == LATHE_U8 ? 0 : INT32_MIN;
-    const double most = dtype == LATHE_U8 ? UINT8_MAX : INT32_MAX;
-    const bool whole = dtype == LATHE_I32 || dtype == LATHE_U8;
-    if (number && (!whole || (*out >= least && *out <= most && *out == floor(*out))))
-        return true;
-    tool_complain("--set %s: expected %s, given '%s'", name,
-                  whole ? "a whole number in the range of its dtype" : "a number", text);
-    return false;
-}
-
 static int make_scalar(struct run *run, int sig, struct random *r)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
@@ -330,7 +313,7 @@ static int make_scalar(struct run *run, int sig, struct random *r)
     double value = 0;
     if (!text && a->optional)
         return CODE_OK;
-    if (text && !parse_scalar(a->name, text, dtype, &value))
+    if (text && !tool_scalar(a->name, text, dtype, &value))
         return CODE_USAGE;
     if (!text)
         value = dtype == LATHE_I32 || dtype == LATHE_U8 ? (double)(random_next(r) % RANDOM_IDS) : normal(r);
@@ -470,12 +453,16 @@ static int check_ranges(const struct run *run, lathe_error *err)
     return CODE_OK;
 }
 
+bool run_set_known(const struct signature *sig, const struct name_values *set)
+{
+    return check_names(sig, "--set", set, is_scalar_role);
+}
+
 static bool names_are_known(const struct run *run)
 {
     const struct options *o = run->o;
-    return check_names(run, "--set", &o->set, is_scalar_role) &&
-           check_names(run, "--input", &o->input, is_input_role) &&
-           check_names(run, "--output", &o->output, is_output_role);
+    return run_set_known(&run->sig, &o->set) && check_names(&run->sig, "--input", &o->input, is_input_role) &&
+           check_names(&run->sig, "--output", &o->output, is_output_role);
 }
 
 int run_prepare(struct run *run, bool outputs)

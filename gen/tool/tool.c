@@ -8,6 +8,7 @@
 #include "gen/tool/output.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -135,6 +136,35 @@ bool tool_params(const struct options *o, struct spec_params *out)
         out->item[out->n++] = (struct spec_param){.name = p->name, .value = value};
     }
     return true;
+}
+
+static bool scalar_fits(double value, lathe_dtype dtype)
+{
+    const double least = dtype == LATHE_U8 ? 0 : INT32_MIN;
+    const double most = dtype == LATHE_U8 ? UINT8_MAX : INT32_MAX;
+    const double size = fabs(value);
+    if (dtype == LATHE_I32 || dtype == LATHE_U8)
+        return value >= least && value <= most && value == floor(value);
+    return dtype == LATHE_F64 || !isfinite(value) || size == 0 ||
+           (size >= (double)FLT_MIN && size <= (double)FLT_MAX);
+}
+
+bool tool_scalar(const char *name, const char *text, lathe_dtype dtype, double *out)
+{
+    char *end = NULL;
+    const bool whole = dtype == LATHE_I32 || dtype == LATHE_U8;
+    errno = 0;
+    *out = strtod(text, &end);
+    const bool number = end != text && !*end;
+    if (number && !(errno && isinf(*out)) && scalar_fits(*out, dtype))
+        return true;
+    tool_complain("--set %s: expected %s, given '%s'", name,
+                  whole ? "a whole number in the range of its dtype"
+                  : number && dtype != LATHE_F64
+                      ? "a number that f32 holds (0, or from 1.2e-38 to 3.4e38 in size)"
+                      : "a number",
+                  text);
+    return false;
 }
 
 int tool_params_known(const struct options *o)

@@ -89,6 +89,9 @@ struct ir *tool_spec(const char *name, const struct options *o, int *code);
 bool tool_params(const struct options *o, struct spec_params *out);
 /* Where there are several specs, each may lack some. CODE_USAGE, having complained: all of them lack one. */
 int tool_params_known(const struct options *o);
+/* The value of --set for a scalar of that dtype. What f32 does not hold is refused there, as constants are;
+   NaN and infinity stay. False: complained. */
+bool tool_scalar(const char *name, const char *text, lathe_dtype dtype, double *out);
 /* Warn where a proof of a fraction of a second fails; the others are `lathe check`'s. */
 void tool_warn_proofs(const struct ir *ir);
 /* Say where the integers of a spec may leave 32 bits or read outside a tensor, at the sizes of a problem. */

@@ -176,6 +176,10 @@ expect 2 '' "--input: expected NAME=FILE.npy, given 'q=-'" run causal --input q=
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=0.5
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=nan
 expect 2 '' "--set eps: expected a number, given 'small'" run rms_norm --set eps=small
+for value in 1e39 -1e39 1e-39 1e400; do
+    expect 2 '' "--set eps: expected a number that f32 holds" run rms_norm --problem rows=3,n=16 --set eps=$value
+done
+expect 0 'rows: ok' '' run rms_norm --problem rows=3,n=16 --set eps=0 --verify
 expect 0 'rows: ok' '' run rms_norm --problem rows=3,n=16 --set eps=0.5 --verify
 cat >gain.lua <<'LUA'
 return rowwise {

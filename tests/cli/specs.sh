@@ -237,7 +237,13 @@ expect 0 'once a launch, by document_bf16_map: the tables that the mask reads de
 expect 0 'by its corners, where the kernel meets it: the tables that the mask reads' '' "$LATHE" explain prefix_lm
 expect 0 'meets it: with window = 1024, of the tiles 44 % are left out, 44 % need no mask' '' "$LATHE" explain sliding_window
 expect 0 'meets it: with window = 128, of the tiles 77 % are left out, 0 % need no mask, 23 % are masked' '' "$LATHE" explain sliding_window --set window=128
-expect 2 '*' "--set: window: expected a number, given 'wide'" "$LATHE" explain sliding_window --set window=wide
+for value in wide 1.5 1e39; do
+    expect 2 '*' "--set window: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain sliding_window --set window=$value
+    expect 2 '*' "--set q_start: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain causal --set q_start=$value
+done
+expect 2 '*' "--set: unknown name 'windows'; known: window q_start" "$LATHE" explain sliding_window --set windows=1
+expect 1 '' "parameter 'CAP', which is 1e+39, is beyond the largest number of f32" "$LATHE" check softcap --param CAP=1e39
+expect 1 '' "--param CAP: expected a number, given 'nan'" "$LATHE" check softcap --param CAP=nan
 "$LATHE" explain full | grep -q '^  mask ' && complain 'a spec without a mask has a line about it'
 expect 0 'the forward kernel runs first' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=64,o=none
 expect 1 'not served' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=8

@@ -116,10 +116,19 @@ TEST(parameters_that_are_refused)
     const lathe_param unknown[] = {{"w", 2}};
     const lathe_param half[] = {{"W", 2.5}};
     const lathe_param twice[] = {{"W", 2}, {"W", 3}};
+    const lathe_param nan[] = {{"GAIN", (double)__builtin_nanf("")}};
+    const lathe_param infinite[] = {{"GAIN", -(double)__builtin_inff()}};
+    const lathe_param wide[] = {{"GAIN", 1e39}};
+    const lathe_param narrow[] = {{"GAIN", 1e-39}};
     const lathe_param nameless[] = {{NULL, 2}};
     check_refused(WINDOW, unknown, 1, LATHE_SPEC,
                   "parameter 'w': this spec has none of that name; it has W, GAIN");
     check_refused(WINDOW, half, 1, LATHE_SPEC, "parameter 'W' is a whole number, given 2.5");
+    check_refused(WINDOW, nan, 1, LATHE_SPEC, "parameter 'GAIN' is a finite number, given ");
+    check_refused(WINDOW, infinite, 1, LATHE_SPEC, "parameter 'GAIN' is a finite number, given -inf");
+    check_refused(WINDOW, wide, 1, LATHE_SPEC,
+                  "parameter 'GAIN', which is 1e+39, is beyond the largest number");
+    check_refused(WINDOW, narrow, 1, LATHE_SPEC, "parameter 'GAIN', which is 1e-39, is below 1.2e-38");
     check_refused(WINDOW, twice, 2, LATHE_ARG, "parameter 'W': given twice");
     check_refused(WINDOW, nameless, 1, LATHE_ARG, "expected a name");
     check_refused(WINDOW, unknown, -1, LATHE_ARG, "given n=-1");

@@ -134,6 +134,7 @@ def _described(signature: Signature, argument: Argument, value: Any, given, stre
         _arrays.check_writable(value, argument.name)
     elif _operands.may_copy(signature, argument.name, given):
         value = _operands.as_i32(argument, value, stream)
+    _operands.check_whole(argument, getattr(value, "dtype", None))
     array = _arrays.describe(value, argument.name)
     _operands.check_f32(argument, array.dtype)
     return array
@@ -148,7 +149,7 @@ def _bind_scalars(op, signature: Signature, bound: Bound, given) -> None:
 
 
 def _choose_results(op, signature: Signature, bound: Bound, given) -> None:
-    """Beside what is asked for, what the spec always makes; where that is nothing, its first result."""
+    """Beside what is asked for, what the spec always makes; where that is nothing, the first of floats."""
     asked = {a.name for a in bound.wanted} | set(bound.tensors)
     bound.wanted += [
         a for a in signature.results if not a.optional and a.name not in asked and given.get(a.name) is not False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 import sys
+from ctypes import c_float
 from typing import Any
 
 from . import _library as c
 
 I32_LEAST, I32_MOST = -(2**31), 2**31 - 1
 _F32_MOST = 3.4028235677973366e38  # what is smaller than this rounds to a finite f32
+_F32_LEAST = 1.1754943508222875e-38  # the smallest number that f32 holds to all digits
 
 
 def number_of(name: str, dtype: int, value: Any, exact: bool = False) -> int | float:
@@ -38,9 +40,17 @@ def _real(name: str, dtype: int, value: Any, exact: bool) -> float:
         number = float(value)
     except OverflowError:
         raise _refusal(name, c.F64, value) from None
-    if dtype == c.F32 and not exact and _F32_MOST <= abs(number) < float("inf"):
+    if dtype == c.F32 and not exact and not _is_held(number):
         raise _refusal(name, c.F32, value)
     return number
+
+
+def _is_held(number: float) -> bool:
+    """By f32, as constants of a spec are. What has lost digits passes where it comes from f32."""
+    size = abs(number)
+    if size < _F32_LEAST:
+        return c_float(number).value == number
+    return not _F32_MOST <= size < float("inf")  # NaN and infinity are numbers of f32
 
 
 def _plain(name: str, dtype: int, value: Any) -> int | float:

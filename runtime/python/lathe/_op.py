@@ -77,8 +77,8 @@ class Op(Shared):
 
     Call it with its tensors: required ones by position in the order of `op.arguments`, everything by name. The
     results come back in the order of the spec, one alone or a named tuple. An optional result is made where it is
-    asked for with True, `op(q, k, v, lse=True)`; the first one also where all are optional and none is asked for. A
-    result that is given as a tensor is written there.
+    asked for with True, `op(q, k, v, lse=True)`; the first one also where all are optional and none is asked for (of
+    floats: `topk` gives values). A result that is given as a tensor is written there.
 
         attention          q [b, h, q, d]  k [b, h_kv, kv, d]  v [b, h_kv, kv, d_v]  ->  o [b, h, q, d_v]
         linear_attention   q, k [b, h_k, t, d]  v [b, h, t, d_v]  ->  o [b, h, t, d_v]

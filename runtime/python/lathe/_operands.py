@@ -71,7 +71,7 @@ def as_i32(argument: Argument, value: Any, stream: int | None = None) -> Any:
     if _arrays._is_torch(value):
         return _torch_as_i32(argument.name, value, stream)
     dtype = getattr(value, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "iu" or dtype in (np.int32, np.uint8):
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "iu" or dtype == np.int32:
         return value
     if _arrays.family_of(value) is _arrays.Cupy:
         with _cupy_stream(stream):
@@ -86,7 +86,7 @@ def as_i32(argument: Argument, value: Any, stream: int | None = None) -> Any:
 
 def _torch_as_i32(name: str, value: Any, stream: int | None) -> Any:
     torch = sys.modules["torch"]
-    if value.dtype in (torch.int32, torch.uint8) or value.dtype not in wide_dtypes():
+    if value.dtype not in wide_dtypes():
         return value
     if value.device.type == "cuda":
         with _torch_stream(value.device.index, stream):
@@ -96,7 +96,7 @@ def _torch_as_i32(name: str, value: Any, stream: int | None) -> Any:
 
 def wide_dtypes() -> tuple:
     torch = sys.modules["torch"]
-    return torch.int64, torch.int16, torch.int8
+    return torch.int64, torch.int16, torch.int8, torch.uint8
 
 
 def narrow(name: str, value: Any) -> Any:
@@ -118,6 +118,23 @@ def check_i32(name: str, least: int, most: int) -> None:
             raise c.ArgumentError(
                 f"argument '{name}': expected numbers from {I32_LEAST} to {I32_MOST} (i32), given {number} among them"
             )
+
+
+_WHOLE = {
+    c.I32: ("whole numbers are i32: .to(torch.int32), or .astype(np.int32)", "int32"),
+    c.U8: ("marks are u8 or bool: .to(torch.uint8), or .astype(np.uint8)", "uint8", "bool", "bool_"),
+}
+
+
+def check_whole(argument: Argument, dtype: Any) -> None:
+    """Of an operand of whole numbers, and the dtype that it has: as whoever made it names this."""
+    if argument.dtype not in _WHOLE or argument.role != c.TENSOR or argument.is_list or dtype is None:
+        return
+    hint, *names = _WHOLE[argument.dtype]
+    given = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    wanted = c.DTYPE_NAMES[argument.dtype]
+    if given not in names and given != wanted:
+        raise c.ArgumentError(f"argument '{argument.name}': expected dtype {wanted}, given {given}; {hint}")
 
 
 def check_f32(argument: Argument, code: int) -> None:

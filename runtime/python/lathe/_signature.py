@@ -86,14 +86,13 @@ class Signature:
         self.positional = tuple(a.name for a in self.tensors if not a.optional)
 
     def results_by_default(self) -> tuple[str, ...]:
-        """What a call gives where no result is named: those that are always made, or else the first one.
-
-        Sums over everything, which have no dims, come last in that.
+        """What a call gives where no result is named: those that are always made, or else the first of floats: values, not
+        their places. Sums over everything, which have no dims, come last in that.
         """
         always = tuple(r.name for r in self.results if not r.optional or r.alias)
         if always or not self.results:
             return always
-        return (next((r for r in self.results if r.dims), self.results[0]).name,)
+        return (min(self.results, key=lambda r: (not r.dims, r.dtype in (c.I32, c.U8))).name,)
 
     def sizes(self, shapes: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], set[str]]:
         """Sizes by name from the shapes of tensors, and the names of leading dims that were left out."""

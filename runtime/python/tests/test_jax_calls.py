@@ -202,7 +202,8 @@ def test_where_all_results_are_optional_the_first_is_given(rng):
     assert ours.wanted == ("loss",)
     same(ours(x, target=target), wanted(x))
     same(jax.grad(lambda x: ours(x, target=target).sum())(x), jax.grad(lambda x: wanted(x).sum())(x))
-    same(lathe.jax.wrap("topk")(x), jax.lax.top_k(x, 8)[1])
+    same(lathe.jax.wrap("topk")(x), jax.lax.top_k(x, 8)[0])
+    same(lathe.jax.wrap("topk", results="places")(x), jax.lax.top_k(x, 8)[1])
     with pytest.raises(lathe.ArgumentError, match="results: topk has no result 'y'; it has places, values"):
         lathe.jax.wrap("topk", results="y")
     with pytest.raises(lathe.ArgumentError, match=r"'lse': a result; lathe.jax.wrap\(op, results=\('lse',\)\)"):
@@ -230,3 +231,8 @@ def test_scalars_that_are_constants_of_the_program_keep_their_sign():
     for _ in range(2):
         assert np.isnan(inverse(x, w=float("nan"))).all()
     assert len(launch._prepared) == before + 1
+    for wrong in (1e39, 1e-39):
+        with pytest.raises(lathe.ArgumentError, match="'w': expected a number that f32 holds"):
+            inverse(x, w=wrong)
+        with jax.enable_x64(True), pytest.raises(lathe.ArgumentError, match="'w': expected a number that f32 holds"):
+            inverse(x, w=jnp.float64(wrong))

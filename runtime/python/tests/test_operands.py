@@ -48,12 +48,31 @@ def test_integers_of_other_widths(rng):
     x = rng.standard_normal((3, 5)).astype(np.float32)
     loss = lathe.load("cross_entropy")
     wanted = -np.log(softmax(x.astype(np.float64))[np.arange(3), [4, 0, 2]])
-    for dtype in (np.int64, np.int16, np.int8, np.uint32, np.uint64):
+    for dtype in (np.int64, np.int16, np.int8, np.uint8, np.uint32, np.uint64):
         near(loss(x, np.array([4, 0, 2], dtype), loss=True), wanted)
     with pytest.raises(lathe.ArgumentError, match=r"'target': expected numbers from -2147483648 .* given 4294967296"):
         loss(x, np.array([4, 2**32, 2]), loss=True)
     with pytest.raises(lathe.ArgumentError, match=r"'x': expected dtype .* given int64.*astype"):
         loss(np.ones((3, 5), np.int64), np.array([4, 0, 2]), loss=True)
+
+
+def test_what_is_no_integer_is_refused_with_a_way_out(rng):
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    loss = lathe.load("cross_entropy")
+    for dtype, name in ((np.float64, "float64"), (np.float32, "float32"), (np.float16, "float16"), (bool, "bool")):
+        message = f"argument 'target': expected dtype i32, given {name}; .*astype\\(np.int32\\)"
+        for x_dtype in (np.float32, np.float64):
+            with pytest.raises(lathe.ArgumentError, match=message):
+                loss(x.astype(x_dtype), np.array([1, 0, 1], dtype))
+            with pytest.raises(lathe.ArgumentError, match=message):
+                loss.explain(x, target=np.array([1, 0, 1], dtype))
+    text = """return attention { inputs = { kept = tensor("u8", "kv") },
+      mask_mod = function(at, x) return ne(x.kept(at.kv), 0) end }"""
+    masked, qkv = lathe.compile(text), (np.ones((1, 1, 4, 8), np.float32),) * 3
+    for dtype, name in ((np.int64, "int64"), (np.int32, "int32"), (np.float32, "float32")):
+        with pytest.raises(lathe.ArgumentError, match=f"argument 'kept': expected dtype u8, given {name}; .*np.uint8"):
+            masked(*qkv, kept=np.ones(4, dtype))
+    near(masked(*qkv, kept=np.ones(4, bool)), masked(*qkv, kept=np.ones(4, np.uint8)), 0)
 
 
 # ---- results by default ----------------------------------------------------------------------------------------------
@@ -64,8 +83,8 @@ def test_where_all_results_are_optional_the_first_is_made(rng):
     x, target = rng.standard_normal((3, 16)).astype(np.float32), np.array([4, 0, 2])
     near(lathe.load("logsumexp")(x), np.log(np.exp(np.float64(x)).sum(-1)))
     near(lathe.load("cross_entropy")(x, target), -np.log(softmax(np.float64(x))[np.arange(3), target]))
-    near(lathe.load("topk")(x), np.argsort(-x)[:, :8], 0)
-    near(lathe.load("topk")(x, values=True), -np.sort(-x)[:, :8], 0)
+    near(lathe.load("topk")(x), -np.sort(-x)[:, :8], 0)
+    near(lathe.load("topk")(x, places=True), np.argsort(-x)[:, :8], 0)
     assert lathe.load("topk")(x, values=True, places=True)._fields == ("places", "values")
 
 

@@ -50,7 +50,7 @@ GAIN = """return attention {
   score_mod = function(s, at, x) return x.gain * s + x.shift end }"""
 
 
-@pytest.mark.parametrize("value", ["1.0", b"1", 1e39, -1e39, 10**400, 1 + 0j, [1.0]])
+@pytest.mark.parametrize("value", ["1.0", b"1", 1e39, -1e39, 1e-39, np.float64(1e39), 10**400, 1 + 0j, [1.0]])
 def test_what_f32_does_not_hold_is_refused(value, qkv):
     with pytest.raises(lathe.ArgumentError, match="argument 'gain': expected a number"):
         lathe.compile(GAIN)(*qkv, gain=value)
@@ -68,6 +68,12 @@ def test_parameters_are_numbers():
         with pytest.raises(lathe.ArgumentError, match="parameter 'W': expected a number"):
             lathe.compile(text, W=wrong)
     assert lathe.compile(text, W=np.int32(2)).params == {"W": 2}
+    for wrong in (float("nan"), float("inf"), -float("inf"), np.float32("nan")):
+        with pytest.raises(lathe.SpecError, match="parameter 'CAP' is a finite number, given"):
+            lathe.load("softcap", CAP=wrong)
+    for wrong in (1e39, -1e39, 1e-39):
+        with pytest.raises(lathe.SpecError, match="parameter 'CAP', which is .*, is be"):
+            lathe.load("softcap", CAP=wrong)
 
 
 # ---- torch -----------------------------------------------------------------------------------------------------------
@@ -95,7 +101,7 @@ def test_torch_refuses_the_same(torch):
 def test_torch_refuses_what_f32_does_not_hold(torch):
     q, k, v = torch.randn(3, 1, 2, 6, 8).unbind(0)
     attend = lathe.torch.wrap(lathe.compile(GAIN))
-    for value in (1e39, "1.0", torch.tensor(1e39, dtype=torch.float64), 1j):
+    for value in (1e39, 1e-39, "1.0", torch.tensor(1e39, dtype=torch.float64), 1j):
         with pytest.raises(lathe.ArgumentError, match="argument 'gain': expected a number"):
             attend(q, k, v, gain=value)
     exact = [t.double() for t in (q * 1e-30, k, v)]
@@ -141,3 +147,14 @@ def test_compiled_calls_refuse_them_as_well(torch):
     for wrong in (2**32 + 1, 1.5):
         with pytest.raises(Exception, match="(?s)argument 'window': expected a whole number|SymInt"):
             run(q, k, v, wrong)
+
+
+def test_what_training_makes_of_a_scalar_is_data(torch):
+    q, k, v = torch.randn(3, 1, 2, 6, 8).unbind(0)
+    text = GAIN.replace('gain = scalar("f32")', 'gain = scalar("f32", { grad = true })')
+    learned = lathe.torch.wrap(lathe.compile(text))
+    for value in (1e-39, 1e39):
+        with pytest.raises(lathe.ArgumentError, match="argument 'gain': expected a number that f32 holds"):
+            learned(q, k, v, gain=value)
+    assert learned(q, k, v, gain=torch.tensor(float("nan"), requires_grad=True)).isnan().all()
+    assert learned(q, k, v, gain=torch.tensor(1e-39, requires_grad=True)).isfinite().all()

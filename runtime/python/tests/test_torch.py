@@ -303,7 +303,7 @@ def test_refusals(qkv):
         lathe.torch.wrap("rms_norm", layout="bshd")
     with pytest.raises(lathe.ArgumentError, match="lathe.torch.call"):
         lathe.load("causal")(q, k, v)  # would have no gradient
-    with pytest.raises(lathe.ArgumentError, match=r"'cu_q': expected dtype i32, given f32"):
+    with pytest.raises(lathe.ArgumentError, match=r"'cu_q': expected dtype i32, given float32"):
         attend(q[:1], k[:1], v[:1], cu_q=torch.tensor([0.0, 6.0]))
 
 

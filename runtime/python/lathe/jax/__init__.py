@@ -177,7 +177,9 @@ def _integers(name: str, value: Any):
     if not isinstance(value, jax.Array):
         host = np.asarray(value)
         if host.dtype.kind not in "iu":
-            raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {host.dtype}")
+            raise c.ArgumentError(
+                f"argument '{name}': expected dtype i32, given {host.dtype}; whole numbers are i32: .astype(numpy.int32)"
+            )
         outside = host[(host < I32_LEAST) | (host > I32_MOST)]
         if outside.size:
             raise c.ArgumentError(
@@ -185,8 +187,8 @@ def _integers(name: str, value: Any):
             )
         return jnp.asarray(host.astype(np.int32))
     if value.dtype != np.int32:
-        fits = jnp.issubdtype(value.dtype, jnp.integer)
-        hint = f"; where its values fit, {name}.astype(jax.numpy.int32) gives it" if fits else ""
+        fits = "where its values fit, " if jnp.issubdtype(value.dtype, jnp.integer) else "whole numbers are i32: "
+        hint = f"; {fits}{name}.astype(jax.numpy.int32)" + " gives it" * fits.startswith("where")
         raise c.ArgumentError(f"argument '{name}': expected dtype i32, given {value.dtype}{hint}")
     return value
 
@@ -203,6 +205,8 @@ def _scalar(argument: Argument, value: jax.Array, exact: bool) -> jax.Array:
         return value if value.dtype.itemsize >= 4 else value.astype(jnp.int32)
     if not whole and not jnp.issubdtype(value.dtype, jnp.floating):
         raise c.ArgumentError(f"argument '{argument.name}': expected a number, given {value.dtype}")
+    if value.dtype == np.float64 and not exact and not isinstance(value, jax.core.Tracer):
+        number_of(argument.name, c.F32, value)  # which f32 may not hold
     return value.astype(jnp.float64 if exact else jnp.float32)
 
 

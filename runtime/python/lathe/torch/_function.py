@@ -492,7 +492,7 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: str | tuple[str, ...] =
     Required tensors go by position, everything by name. layout is that of q, k, v and o: "bhsd", "bshd", or "thd" for
     packed sequences (with cu_q=, or cu= of linear attention); inputs over heads and tokens, such as gates, have their
     tokens first as well, finals have not. Nothing is copied for it, and no operand is overwritten. results: what a call
-    returns, by name and in this order; by default what the spec always makes, or its first result.
+    returns, by name and in this order; by default what the spec always makes, or the first of floats.
 
     Works under torch.compile (make the function outside of what is compiled), CUDA graphs, autocast, checkpoints, DDP
     and vmap (one call after the other). CPU tensors run on the host device, in double precision and slowly.

@@ -175,6 +175,8 @@ class Pass:
         code = CODES.get(tensor.dtype)
         if argument.dtype == c.I32 and tensor.dtype in _WIDE:
             code = c.I32
+        else:
+            _operands.check_whole(argument, tensor.dtype)
         if code is None:
             raise c.ArgumentError(f"argument '{argument.name}': expected {_expected(argument)}, given {tensor.dtype}")
         _operands.check_f32(argument, code)
