@@ -9,22 +9,25 @@
 #include "gen/prove/index_ranges.h"
 #include "gen/prove/proof.h"
 #include "gen/prove/prove.h"
+#include "runtime/base/base.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct axis { /* of a position, and where formulas read how far it goes */
-    int field, size_field, sym;
+struct axis { /* of a position, and where formulas read how far it goes; fields of one group move together */
+    int field, size_field, sym, group;
     int64_t most;
 };
-static const struct axis AXES[] = {{AT_POS, AT_LEN_T, SYM_T, 1 << 24}, {AT_T, AT_LEN_T, SYM_T, 1 << 24},
-                                   {AT_I, AT_D, SYM_D, 256},           {AT_J, AT_D_V, SYM_D_V, 256},
-                                   {AT_H, AT_N_H, SYM_H, 1024},        {AT_H_K, AT_N_H_K, SYM_H_K, 1024},
-                                   {AT_B, AT_N_B, SYM_B, 1 << 16}};
+static const struct axis AXES[] = {
+    {AT_POS, AT_LEN_T, SYM_T, 0, 1 << 24}, {AT_T, AT_LEN_T, SYM_T, 0, 1 << 24},
+    {AT_I, AT_D, SYM_D, 1, 256},           {AT_J, AT_D_V, SYM_D_V, 2, 256},
+    {AT_H, AT_N_H, SYM_H, 3, 1024},        {AT_H_K, AT_N_H_K, SYM_H_K, 3, 1024},
+    {AT_B, AT_N_B, SYM_B, 4, 1 << 16}};
 enum { N_AXES = sizeof AXES / sizeof *AXES };
 
 enum { NEAR = 1024, STEPS_OF_TWO = 16 }; /* every place up to NEAR, then so many between powers of two */
+enum { MOST_ENDS = 4 };                  /* inputs whose ends are paired with each other */
 static const double FAR_VALUE = 1e4;     /* an end of a range that is infinite */
 
 struct gate {
@@ -33,23 +36,26 @@ struct gate {
     int root;
     double least, most; /* what the gate must be within */
     const char *name;
-    int end;       /* inputs are at the low or the high end of what they may be: 0, 1 */
-    int field;     /* of at: what moves */
-    int64_t place; /* and where it is; other positions are 0 */
+    int ends; /* a bit for each input: it is at the high end of what it may be, not the low one */
+    const struct axis *axis; /* what moves */
+    int64_t place;           /* and where it is */
+    bool last;               /* other positions are the last ones; else 0 */
+    bool fixed;              /* nothing is read */
     bool *used;
     double *value;
 };
 
 /* ---- one place ------------------------------------------------------------------------------------- */
 
-static double input_value(const struct gate *g, const struct input *in)
+static double input_value(const struct gate *g, int input)
 {
+    const struct input *in = &g->ir->input[input];
     const struct input_range *r = &in->range;
     if (in->optional)
         return in->default_value;
     if (!r->real)
         return 0;
-    const double end = g->end ? r->most : r->least;
+    const double end = g->ends >> input % MOST_ENDS & 1 ? r->most : r->least;
     return isfinite(end) ? end : copysign(FAR_VALUE, end);
 }
 
@@ -60,10 +66,17 @@ static int64_t size_of(const struct prover *p, const struct axis *a)
 
 static double field_value(const struct gate *g, int field)
 {
-    for (int i = 0; i < N_AXES; i++)
-        if (AXES[i].size_field == field)
-            return (double)size_of(g->p, &AXES[i]);
-    return field == g->field ? (double)g->place : 0;
+    double value = 0;
+    for (int i = 0; i < N_AXES; i++) {
+        const struct axis *a = &AXES[i];
+        const int64_t n = size_of(g->p, a);
+        const bool moves = a->group == g->axis->group;
+        if (a->size_field == field)
+            return (double)n;
+        if (a->field == field)
+            value = (double)(moves && g->place < n ? g->place : (moves || g->last) && n > 0 ? n - 1 : 0);
+    }
+    return value;
 }
 
 static double leaf_value(const struct gate *g, const struct ir_node *n)
@@ -72,7 +85,7 @@ static double leaf_value(const struct gate *g, const struct ir_node *n)
         return n->value;
     if (n->op == OP_AT)
         return field_value(g, n->index);
-    return input_value(g, &g->ir->input[n->index]);
+    return input_value(g, n->index);
 }
 
 static double gate_value(const struct gate *g)
@@ -95,7 +108,7 @@ static bool leaves(struct gate *g, int64_t place)
 {
     g->place = place;
     const double v = gate_value(g);
-    return v < g->least || v > g->most;
+    return v < g->least || v > g->most || (isnan(v) && g->fixed);
 }
 
 /* ---- all places ------------------------------------------------------------------------------------ */
@@ -117,51 +130,105 @@ static int64_t first_place(struct gate *g, int64_t n)
     return n > 1 && leaves(g, n - 1) ? n - 1 : -1;
 }
 
-static void say(struct gate *g, int64_t at, struct proof *out)
+/* A node of the formula itself that is this field; -1: there is none. */
+static int node_of(const struct gate *g, int field)
 {
-    char formula[80], position[40];
-    int node = 0;
-    while (!g->used[node] || !ir_is_at(g->ir, node, g->field))
-        node++;
-    leaves(g, at);
-    expression_text(g->ir, NULL, g->root, formula, sizeof formula);
-    expression_text(g->ir, NULL, node, position, sizeof position);
-    proof_warn(out, proof_line(g->ir, g->root), "%s is %.9g at %s = %lld, it must be %s: %s", g->name,
-               proof_shown(g->value[g->root]), position, (long long)at,
-               isinf(g->least) ? "at most 0" : "from 0 to 2", formula);
+    for (int i = 0; i <= g->root; i++)
+        if (g->used[i] && ir_is_at(g->ir, i, field))
+            return i;
+    return -1;
 }
 
+static void say_field(struct phrase *to, const struct gate *g, int field)
+{
+    char name[40];
+    const int node = node_of(g, field);
+    if (node < 0)
+        return;
+    expression_text(g->ir, NULL, node, name, sizeof name);
+    lathe__say(to, "%s%s = %.0f", to->text[0] ? ", " : "", name, field_value(g, field));
+}
+
+/* "at.pos = 1569, at.i = 255" */
+static void say_place(struct phrase *to, const struct gate *g)
+{
+    for (int k = 0; k < N_AXES; k++)
+        say_field(to, g, AXES[k].field);
+    for (int k = 0; k < N_AXES; k++)
+        if (AXES[k].field != AT_T) /* whose size is named already */
+            say_field(to, g, AXES[k].size_field);
+}
+
+static bool sees_size(const struct gate *g)
+{
+    bool sees = false;
+    for (int k = 0; k < N_AXES; k++)
+        sees |= node_of(g, AXES[k].size_field) >= 0;
+    return sees;
+}
+
+static void say(struct gate *g, int64_t at, struct proof *out)
+{
+    char formula[80];
+    struct phrase place = {{0}, 0};
+    leaves(g, at);
+    expression_text(g->ir, NULL, g->root, formula, sizeof formula);
+    say_place(&place, g);
+    proof_warn(out, proof_line(g->ir, g->root), "%s is %.9g at %.100s, it must be %s: %s", g->name,
+               proof_shown(g->value[g->root]), place.text, isinf(g->least) ? "at most 0" : "from 0 to 2",
+               formula);
+}
+
+/* Where it has left at the first place already, a run of the recurrence says so, if its sizes are no matter.
+ */
 static void look_along(struct gate *g, const struct axis *a, struct proof *out)
 {
+    const int n = g->ir->n_inputs < MOST_ENDS ? g->ir->n_inputs : MOST_ENDS;
     bool said = false;
-    g->field = a->field;
-    for (g->end = 0; g->end < 2 && !said; g->end++) {
-        /* Where it has left at 0, a run of the recurrence says so. */
-        const int64_t at = leaves(g, 0) ? -1 : first_place(g, size_of(g->p, a));
+    g->axis = a;
+    for (int i = 0; i < 2 << n && !said; i++) {
+        g->last = i >> n;
+        g->ends = i & ((1 << n) - 1);
+        const int64_t none = sees_size(g) ? 0 : -1;
+        const int64_t at = leaves(g, 0) ? none : first_place(g, size_of(g->p, a));
         said = at >= 0;
         if (said)
             say(g, at, out);
     }
 }
 
+/* What the formula is made of, but for the places at which it reads inputs. */
+static void mark(struct gate *g)
+{
+    memset(g->used, 0, (size_t)g->ir->n_nodes * sizeof *g->used);
+    g->used[g->root] = true;
+    for (int i = g->root; i >= 0; i--)
+        for (int k = 0; g->used[i] && g->ir->node[i].op != OP_LOAD && k < g->ir->node[i].n_args; k++)
+            g->used[g->ir->node[i].arg[k]] = true;
+}
+
 /* Data that the call gives has its own places. */
-static bool reads_given(const struct gate *g)
+static bool reads_given(struct gate *g)
 {
     bool some = false;
-    for (int i = 0; i <= g->root; i++)
-        some |= g->used[i] && g->ir->node[i].op == OP_LOAD &&
-                given_arg(g->p, g->ir->input[g->ir->node[i].index].name) != NULL;
+    g->fixed = true;
+    for (int i = 0; i <= g->root; i++) {
+        const struct ir_node *n = &g->ir->node[i];
+        const bool reads = g->used[i] && (n->op == OP_LOAD || n->op == OP_SCALAR);
+        g->fixed &= !reads;
+        some |= reads && n->op == OP_LOAD && given_arg(g->p, g->ir->input[n->index].name) != NULL;
+    }
     return some;
 }
 
 static void look_at(struct gate *g, const struct ir_fn *fn, struct proof *out)
 {
     g->root = fn->root[0];
-    ir_mark(g->ir, fn->root, 1, g->used);
+    mark(g);
     if (reads_given(g))
         return;
     for (int i = 0; i < N_AXES; i++)
-        if (ir_depends_on(g->ir, g->root, OP_AT, AXES[i].field))
+        if (node_of(g, AXES[i].field) >= 0 || node_of(g, AXES[i].size_field) >= 0)
             look_along(g, &AXES[i], out);
 }
 
@@ -177,7 +244,6 @@ void prove_gates(struct prover *p, struct proof *out)
         look_at(&g, &l->decay, out);
     }
     if (g.used && g.value && l->delta.n_roots > 0) {
-        memset(g.used, 0, n * sizeof(bool));
         g.name = "delta";
         g.least = 0;
         g.most = 2;

@@ -289,11 +289,14 @@ TEST(check_sees_finals_that_lose_digits)
         "    return exp(s - m), { m = m, l = r.l * exp(r.m - m) + rowsum(exp(s - m)) }, exp(r.m - m) end,\n"
         "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = %s } end,\n"
         "  forward = function(s, final) return exp(s - final.lse) end } }";
-    static const char *const LSE[] = {"max(r.m + log(r.l), -1e38)", "r.m + log(r.l)",
+    static const char *const LSE[] = {"max(r.m + log(r.l), -1e38)",
+                                      "r.m + log(r.l)",
                                       "where(gt(r.l, 0.0), r.m + log(r.l), -inf)",
                                       "where(le(r.l, 0.0), -inf, r.m + log2(r.l) * 0.6931471805599453)",
-                                      "r.m + where(gt(r.l, 0.0), log(r.l), -inf)"};
-    for (int i = 0; i < 5; i++) {
+                                      "r.m + where(gt(r.l, 0.0), log(r.l), -inf)",
+                                      "where(gt(r.m, -1e35), r.m + log(r.l), -inf)",
+                                      "0.5 * r.m + where(gt(r.m, -1e35), 0.5 * r.m + log(r.l), -inf)"};
+    for (int i = 0; i < 7; i++) {
         char text[1024];
         struct proof proof[PROOF_MAX];
         snprintf(text, sizeof text, TEXT, LSE[i]);

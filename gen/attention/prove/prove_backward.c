@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 24, FAR_ROUNDS = 8, FAR_INPUTS = 4 };
+enum { ROUNDS = 24, FAR_ROUNDS = 8, FAR_INPUTS = 12 };
 static const int OWN_ROUNDS[SIZE_COUNT] = {24, 9, 12}; /* at a size */
 static const double BOUND = 1e-9;
 static const double FLOOR = 1e-2; /* numbers smaller than this are compared absolutely, against it */
@@ -265,6 +265,19 @@ static lathe_status judge_f32(struct bench *b, double deviation, struct proof *o
     return status;
 }
 
+static void judge_number(const struct bench *b, const char *input, double exact, double single,
+                         double deviation, struct proof *out)
+{
+    const int line = proof_line(b->p->ir, b->p->ir->score.root[0]);
+    if (isnan(exact) && proof_record(out, (double)INFINITY))
+        proof_blame(out, line,
+                    "the gradient of '%s' is NaN, in double precision, too (scores of deviation %g)", input,
+                    deviation);
+    else if (fabs(exact) <= F32_LARGEST && !isfinite(single) && proof_record(out, (double)INFINITY))
+        proof_blame(out, line, "the gradient of '%s' is %.6g in f32, %.6g in double (scores of deviation %g)",
+                    input, proof_shown(single), exact, deviation);
+}
+
 /* What a pair or the row adds to an input's gradient, likewise. */
 static lathe_status judge_site_f32(struct bench *b, const struct site *site, int64_t n, double deviation,
                                    struct proof *out, lathe_error *err)
@@ -277,13 +290,8 @@ static lathe_status judge_site_f32(struct bench *b, const struct site *site, int
     if (status == LATHE_OK)
         status = run(b, b->kernel, &site->value, 1, err);
     b->p->mode.precision = EVAL_DOUBLE;
-    for (int64_t j = 0; j < n && status == LATHE_OK; j++) {
-        const double single = host_value(&b->head.pair, site->value, j);
-        if (fabs(b->site[j]) <= F32_LARGEST && !isfinite(single) && proof_record(out, (double)INFINITY))
-            proof_blame(out, proof_line(b->p->ir, b->p->ir->score.root[0]),
-                        "the gradient of '%s' is %.6g in f32, %.6g in double (scores of deviation %g)",
-                        in->name, proof_shown(single), b->site[j], deviation);
-    }
+    for (int64_t j = 0; j < n && status == LATHE_OK; j++)
+        judge_number(b, in->name, b->site[j], host_value(&b->head.pair, site->value, j), deviation, out);
     return status;
 }
 

@@ -8,7 +8,7 @@ local mine = online_func {
     return p, { m = m, z = r.z * a + rowsum(p) }, a
   end,
   online_fwd_epilogue = function(r)
-    return where(gt(r.z, 0), 1 / r.z, 0.0), { lse = where(gt(r.z, 0), r.m + log(r.z), -inf) }
+    return where(gt(r.z, 0), 1 / r.z, 0.0), { lse = where(gt(r.m, -1e35), r.m + log(r.z), -inf) }
   end,
   forward = function(s, final) return where(eq(final.lse, -inf), 0.0, exp(s - final.lse)) end,
   combine = function(part)

@@ -1,4 +1,4 @@
--- softmax_guarded_lse.lua: a softmax by hand, whose lse has one guard around it, not one for each of m and l
+-- softmax_guarded_by_maximum.lua: a softmax by hand, whose lse has one guard around it, a bound of the maximum
 local guarded = online_func {
   online_rowscales = { m = -inf, z = 0.0 },
   online_fwd = function(s, r)
@@ -9,7 +9,7 @@ local guarded = online_func {
     return p, { m = m, z = r.z * a + rowsum(p) }, a
   end,
   online_fwd_epilogue = function(r)
-    return where(gt(r.z, 0.0), 1.0 / r.z, 0.0), { lse = where(gt(r.z, 0.0), r.m + log(r.z), -inf) }
+    return where(gt(r.z, 0.0), 1.0 / r.z, 0.0), { lse = where(gt(r.m, -1e35), r.m + log(r.z), -inf) }
   end,
   forward = function(s, final) return where(eq(final.lse, -inf), 0.0, exp(s - final.lse)) end,
 }
