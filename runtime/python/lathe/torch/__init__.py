@@ -9,4 +9,13 @@
 from ._function import Function, call, wrap
 from .optim import AdamW, Lion
 
-__all__ = ["AdamW", "Function", "Lion", "call", "wrap"]
+__all__ = ["AdamW", "Function", "Lion", "call", "flex_attention", "spec_of", "wrap"]
+
+
+def __getattr__(name: str):
+    """FlexAttention's part is imported where it is asked for: it takes torch's own, which is slow to import."""
+    if name in ("flex_attention", "spec_of"):
+        from . import flex
+
+        return getattr(flex, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,86 @@
+"""BlockMask: its function, or its lists where they say more than the function."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+_ROWS = 1 << 24  # pairs that are looked at in one go
+_known: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+
+
+class Blocks:
+    """What a call takes of a BlockMask: a mask_mod, and a table of live blocks or None."""
+
+    __slots__ = ("mask_mod", "table", "block")
+
+    def __init__(self, mask_mod, table=None, block=None):
+        self.mask_mod, self.table, self.block = mask_mod, table, block
+
+
+def mod_of(block_mask):
+    """The function that the user gave."""
+    mod = block_mask.mask_mod
+    while type(mod).__name__ == "_MaskModWrapper":
+        mod = mod.fn
+    return None if mod is flex.noop_mask else mod
+
+
+def blocks_of(block_mask) -> Blocks:
+    """The lists are looked at once: where they are those of the function, the formula alone decides."""
+    lists = [t for t in (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
+                         block_mask.full_kv_indices) if t is not None]  # fmt: skip
+    state = tuple((id(t), t._version) for t in lists)
+    found = _known.get(block_mask)
+    if found is not None and found[0] == state:
+        return found[1]
+    made = _blocks(block_mask)
+    _known[block_mask] = (state, made, lists)
+    return made
+
+
+def _blocks(block_mask) -> Blocks:
+    mod = mod_of(block_mask)
+    if _is_everything(block_mask, mod):
+        return Blocks(None)
+    partial = flex._ordered_to_dense(block_mask.kv_num_blocks, block_mask.kv_indices).bool()
+    full = torch.zeros_like(partial)
+    if block_mask.full_kv_num_blocks is not None:
+        full = flex._ordered_to_dense(block_mask.full_kv_num_blocks, block_mask.full_kv_indices).bool()
+    rows, columns = (-(-n // size) for n, size in zip(block_mask.seq_lengths, block_mask.BLOCK_SIZE))
+    partial, full = partial[..., :rows, :columns], full[..., :rows, :columns]
+    if mod is None:
+        live = partial | full
+        return Blocks(None) if bool(live.all()) else Blocks(None, live.int() * 2, block_mask.BLOCK_SIZE)
+    if _is_of(mod, block_mask, partial, full):
+        return Blocks(mod)
+    return Blocks(mod, torch.where(full, 2, partial.int()).int(), block_mask.BLOCK_SIZE)
+
+
+def _is_everything(block_mask, mod) -> bool:
+    """torch's own mask of one block, where none was given."""
+    return mod is None and block_mask.BLOCK_SIZE[0] >= flex._LARGE_SPARSE_BLOCK_SIZE
+
+
+def _is_of(mod, block_mask, partial, full) -> bool:
+    """Are all pairs that the function finds live in blocks of the lists, and all pairs of full blocks live?"""
+    b, h, rows, columns = partial.shape
+    (n_q, n_kv), (q_block, kv_block) = block_mask.seq_lengths, block_mask.BLOCK_SIZE
+    some = max(1, _ROWS // max(1, b * h * n_kv * q_block))  # query blocks at a time
+    device = partial.device
+    check = flex._vmap_for_bhqkv(mod, prefix=())
+    keys = torch.arange(n_kv, device=device)
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    for first in range(0, rows, some):
+        queries = torch.arange(first * q_block, min(n_q, (first + some) * q_block), device=device)
+        with TransformGetItemToIndex():
+            live = check(torch.arange(b, device=device), torch.arange(h, device=device), queries, keys)
+        live = live.expand(b, h, len(queries), n_kv)
+        spread = lambda t: t[:, :, queries // q_block][..., keys // kv_block]  # noqa: E731
+        listed, whole = spread(partial | full), spread(full)
+        if bool((live & ~listed).any()) or bool((whole & ~live).any()):
+            return False
+    return True

@@ -1,0 +1,394 @@
+"""lathe.torch.flex_attention against torch's own, on the host device: results, gradients, what is refused."""
+
+import lathe
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
+import flex_mods as mods  # noqa: E402
+import lathe.torch  # noqa: E402
+from torch._higher_order_ops.flex_attention import math_attention  # noqa: E402
+
+LN2 = 0.6931471805599453
+attend = lathe.torch.flex_attention
+
+
+def tensors(n_q=mods.S, n_kv=mods.S, heads=mods.H, kv_heads=mods.H, dtype=torch.float32, grad=True):
+    torch.manual_seed(11)
+    shapes = (heads, n_q), (kv_heads, n_kv), (kv_heads, n_kv)
+    return [torch.randn(mods.B, h, n, 16).to(dtype).requires_grad_(grad) for h, n in shapes]
+
+
+def of_torch(q, k, v, score_mod=None, block_mask=None, scale=None):
+    """torch's own formula, which has gradients on a CPU: o, lse and the largest scores."""
+    score_mod = score_mod or (lambda score, b, h, q_idx, kv_idx: score)
+    block_mask = block_mask or flex._create_empty_block_mask(q, k)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    o, lse, most = math_attention(q, k, v, score_mod, block_mask.as_tuple(), scale, {})
+    return o, lse * LN2, most * LN2
+
+
+def made(mask, n_q, n_kv, heads=None):
+    return flex.create_block_mask(mask, mods.B, heads or mods.H, n_q, n_kv, device="cpu", BLOCK_SIZE=8)
+
+
+def same(given, wanted, error=2e-5):
+    torch.testing.assert_close(given, wanted, rtol=error, atol=error)
+
+
+def compare(operands, score_mod=None, block_mask=None, learned=(), **more):
+    aux = flex.AuxRequest(lse=True, max_scores=True)
+    gqa = operands[0].shape[1] != operands[1].shape[1]
+    o, found = attend(*operands, score_mod, block_mask, enable_gqa=gqa, return_aux=aux, **more)
+    wanted = of_torch(*operands, score_mod, block_mask, more.get("scale"))
+    for one, other in zip((o, found.lse, found.max_scores), wanted):
+        same(one, other)
+    seeds = [torch.randn(o.shape), torch.where(wanted[1] > -torch.inf, 1.0, 0.0)]
+    every = [*operands, *learned]
+    right = torch.autograd.grad(wanted[:2], every, seeds)
+    for one, other in zip(torch.autograd.grad([o, found.lse], every, seeds), right):
+        same(one, other, 2e-5 * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("name", mods.MASKS)
+def test_masks(name):
+    n_q, n_kv = mods.LENGTHS.get(name, (mods.S, mods.S))
+    mask = mods.MASKS[name]()
+    compare(tensors(n_q, n_kv), block_mask=made(mask, n_q, n_kv))
+
+
+@pytest.mark.parametrize("name", mods.SCORES)
+def test_scores(name):
+    mod, learned = mods.SCORES[name]()
+    compare(tensors(), mod, made(mods.causal, mods.S, mods.S), learned)
+
+
+def test_both_with_grouped_heads_and_a_scale():
+    mod, learned = mods.alibi_slopes()
+    compare(tensors(kv_heads=2), mod, made(mods.document(), mods.S, mods.S), learned, scale=0.3)
+
+
+# ---- forms of a call ---------------------------------------------------------------------------------------------------
+
+
+def test_results_are_those_of_torch():
+    q, k, v = tensors(grad=False)
+    block_mask = made(mods.causal, mods.S, mods.S)
+    flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+    try:
+        wanted = flex.flex_attention(q, k, v, mods.softcap()[0], block_mask, return_lse=True)
+    finally:
+        flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = False
+    for one, other in zip(attend(q, k, v, mods.softcap()[0], block_mask, return_lse=True), wanted):
+        same(one, other)
+    found = attend(q, k, v, mods.softcap()[0], block_mask, return_aux=flex.AuxRequest(max_scores=True))[1]
+    assert found.lse is None and found.max_scores.shape == q.shape[:3]
+    assert isinstance(attend(q, k, v), torch.Tensor)
+
+
+def test_double_precision_passes_gradcheck():
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    slopes = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    mod = lambda score, b, h, q_idx, kv_idx: torch.tanh(score + slopes[h] * (q_idx - kv_idx))  # noqa: E731
+    assert torch.autograd.gradcheck(lambda q, k, v, _: attend(q, k, v, mod, mods.causal), (q, k, v, slopes))
+
+
+def test_a_mask_alone_serves_as_a_block_mask():
+    q, k, v = tensors(10, 14)
+    same(attend(q, k, v, block_mask=mods.causal), of_torch(q, k, v, None, made(mods.causal, 10, 14))[0])
+
+
+def test_keys_of_one_batch_serve_all_queries():
+    q, k, v = tensors()
+    k, v = k[:1], v[:1]
+    block_mask = made(mods.causal, mods.S, mods.S)
+    same(attend(q, k, v, block_mask=block_mask), of_torch(q, k, v, None, block_mask)[0])
+
+
+def test_autocast_is_that_of_torch():
+    q, k, v = tensors()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert attend(q, k, v).dtype is torch.bfloat16
+
+
+# ---- lists of blocks -----------------------------------------------------------------------------------------------------
+
+
+def lists(mask_mod=None, full=False):
+    """Blocks that no function knows: of 3 query blocks, each sees one or two key blocks."""
+    counts = torch.tensor([1, 2, 2], dtype=torch.int32).expand(mods.B, mods.H, 3).contiguous()
+    order = torch.tensor([[2, 0, 1], [0, 2, 1], [1, 2, 0]], dtype=torch.int32).expand(mods.B, mods.H, 3, 3).contiguous()
+    more = (torch.ones_like(counts), torch.tensor([0, 1, 0], dtype=torch.int32).view(3, 1).expand(mods.B, mods.H, 3, 3))
+    return flex.BlockMask.from_kv_blocks(counts, order, *(m.contiguous() for m in more if full), BLOCK_SIZE=8,
+                                         mask_mod=mask_mod)  # fmt: skip
+
+
+def dense(block_mask, mask_mod=None):
+    """The pairs that such a BlockMask lets live, as torch's kernels see them."""
+    spread = lambda counts, order: flex._ordered_to_dense(counts, order).bool()[0, 0].repeat_interleave(  # noqa: E731
+        8, 0).repeat_interleave(8, 1)  # fmt: skip
+    part = spread(block_mask.kv_num_blocks, block_mask.kv_indices)
+    if mask_mod:
+        part = part & mask_mod(0, 0, torch.arange(mods.S)[:, None], torch.arange(mods.S)[None])
+    return part | spread(block_mask.full_kv_num_blocks, block_mask.full_kv_indices) if block_mask.full_kv_indices is not None else part
+
+
+@pytest.mark.parametrize("mask_mod, full", [(None, False), (mods.causal, False), (mods.causal, True), (None, True)])
+def test_lists_decide_beside_a_function(mask_mod, full):
+    q, k, v = tensors()
+    block_mask = lists(mask_mod, full)
+    table = dense(block_mask, mask_mod)
+    given = attend(q, k, v, block_mask=block_mask)
+    wanted = of_torch(q, k, v, None, made(lambda b, h, i, j: table[i, j], mods.S, mods.S))[0]
+    same(given, wanted)
+
+
+def test_a_slice_of_a_block_mask_is_refused():
+    with pytest.raises(lathe.ArgumentError, match="slice of a BlockMask"):
+        attend(*tensors(), block_mask=made(mods.causal, mods.S, mods.S)[:, :1])
+
+
+def test_a_block_mask_of_another_length_is_refused():
+    with pytest.raises(lathe.ArgumentError, match="made for 24 queries and 24 keys, given 24 and 20"):
+        attend(*tensors(mods.S, 20), block_mask=made(mods.causal, mods.S, mods.S))
+
+
+# ---- what changes from call to call ------------------------------------------------------------------------------------
+
+
+def count_traces(monkeypatch):
+    from lathe.torch.flex import _attention
+
+    done = []
+    trace = _attention.trace
+    monkeypatch.setattr(_attention, "trace", lambda mod, *rest: (done.append(mod), trace(mod, *rest))[1])
+    return done
+
+
+def test_mods_are_traced_once(monkeypatch):
+    done = count_traces(monkeypatch)
+    q, k, v = tensors(grad=False)
+
+    def call(table, width):  # functions that are made anew for each call
+        def mod(score, b, h, q_idx, kv_idx):
+            return score + table[h] * width
+
+        return attend(q, k, v, mod, lambda b, h, q_idx, kv_idx: q_idx - kv_idx < width)
+
+    for seed in range(3):
+        call(torch.full((mods.H,), float(seed)), 3)
+    assert len(done) == 2
+
+
+def test_values_of_tensors_are_read_at_each_call():
+    q, k, v = tensors(grad=False)
+    table = torch.randn(mods.S)
+    docs = mods.DOCS.clone()
+    mod = lambda score, b, h, q_idx, kv_idx: score + table[kv_idx]  # noqa: E731
+    mask = lambda b, h, q_idx, kv_idx: docs[q_idx] == docs[kv_idx]  # noqa: E731
+    for _ in range(2):
+        same(attend(q, k, v, mod, mask), of_torch(q, k, v, mod, made(mask, mods.S, mods.S))[0])
+        table.normal_()
+        docs.copy_(torch.randint(0, 3, (mods.S,)))
+
+
+WIDTH = 3
+
+
+class Settings:
+    width = 3
+
+
+def test_numbers_that_change_are_seen(monkeypatch):
+    q, k, v = tensors(grad=False)
+    box, local, settings = {"width": 3}, 3, Settings()
+    read = [
+        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < WIDTH,
+        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < box["width"],
+        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < local,
+        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < settings.width,
+        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < getattr(settings, "width"),
+    ]
+    before = [attend(q, k, v, block_mask=mask) for mask in read]
+    monkeypatch.setitem(globals(), "WIDTH", 9)
+    box["width"], local, settings.width = 9, 9, 9
+    wide = of_torch(q, k, v, None, made(lambda b, h, i, j: i - j < 9, mods.S, mods.S))[0]
+    for old, mask in zip(before, read):
+        same(attend(q, k, v, block_mask=mask), wide)
+        assert (old - wide).abs().max() > 1e-3
+
+
+def test_tensors_of_earlier_calls_are_not_kept():
+    import gc
+    import weakref
+
+    q, k, v = tensors(grad=False)
+
+    def call():
+        table = torch.randn(mods.H)
+        attend(q, k, v, lambda score, b, h, q_idx, kv_idx: score - table[h] * kv_idx)
+        return weakref.ref(table)
+
+    gone = call()
+    gc.collect()
+    assert gone() is None
+
+
+# ---- the text ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_readable():
+    slopes = torch.zeros(mods.H, requires_grad=True)
+
+    def tilted(score, b, h, q_idx, kv_idx):
+        distance = q_idx - kv_idx
+        return torch.where(distance > 4, score - slopes[h] * distance, score)
+
+    text = lathe.torch.spec_of(tilted, mods.causal, b=mods.B, h=mods.H, q=mods.S, kv=mods.S)
+    assert text.splitlines()[0].startswith("-- Translated from score_mod `tilted` (test_torch_flex.py:")
+    assert text.partition("\n")[2] == """-- slopes: float32 [4]
+return attention {
+  inputs = {
+    slopes = tensor("float", "h", { grad = true }),
+  },
+  mask_mod = function(at, x) return ge(at.q, at.kv) end,
+  score_mod = function(s, at, x)
+    local distance = at.q - at.kv
+    return where(gt(distance, 4), s - x.slopes(at.h) * distance, s)
+  end,
+}
+"""
+    assert lathe.compile(text).check().passed
+
+
+def code_of(op, shapes, backward, more):
+    """Generated code without comments and names of files."""
+    import re
+
+    made = op.source(*shapes, arch="sm_90a", backward=backward, **more, **({"do": shapes[0]} if backward else {}))
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", made, flags=re.S)
+    return re.sub(r"flex_attention|by_hand|document", "NAME", text)
+
+
+def document():
+    doc = torch.zeros(1, 256, dtype=torch.int32)
+    return lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (doc[b, q_idx] == doc[b, kv_idx])
+
+
+HAND = {
+    "causal": (None, lambda: mods.causal, "return attention { mask_mod = causal }"),
+    "alibi": (mods.alibi, None, """return attention {
+        score_mod = function(s, at) return s + (at.kv - at.q) * exp2(-((at.h + 1) * 8.0 / 4.0)) end }"""),
+    "softcap": (mods.softcap, None, "return attention { score_mod = function(s) return 30.0 * tanh(s / 30.0) end }"),
+    "window": (None, mods.sliding_window, """return attention {
+        mask_mod = both(causal, function(at) return lt(at.q - at.kv, 5) end) }"""),
+    "documents": (None, document, None),  # the spec that ships
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", HAND)
+def test_the_kernel_is_that_of_a_spec_by_hand(name, backward):
+    score, mask, text = HAND[name]
+    translated = lathe.torch.spec_of(score()[0] if score else None, mask() if mask else None, b=1, h=4, q=256, kv=256)
+    shapes = [lathe.Shaped((1, 4, 256, 64), "bf16") for _ in range(3)]
+    more = {} if text else {"doc": lathe.Shaped((1, 256), "i32")}
+    by_hand = lathe.compile(text, "by_hand.lua") if text else lathe.load("document")
+    one = code_of(lathe.compile(translated, "flex_attention.lua"), shapes, backward, more)
+    assert one == code_of(by_hand, shapes, backward, more)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------------
+
+
+def refused(mod, *parts, mask=False):
+    """With the file and the line behind the first of the mod."""
+    with pytest.raises(lathe.SpecError) as error:
+        attend(*tensors(grad=False), *([None, mod] if mask else [mod]))
+    line = mod.__code__.co_firstlineno
+    assert error.value.file == mod.__code__.co_filename and line <= error.value.line <= line + 4
+    for part in (f"test_torch_flex.py:{error.value.line}: ", *parts):
+        assert part in str(error.value)
+
+
+def test_python_on_values_is_refused():
+    def chosen(b, h, q_idx, kv_idx):
+        if q_idx > kv_idx:
+            return q_idx > 3
+        return kv_idx > 3
+
+    refused(chosen, "read in Python", "torch.where(condition, a, b)", mask=True)
+    table = torch.tensor([1.0, 2.0])
+    refused(lambda s, b, h, q, kv: s * table[0].item(), "read in Python")
+    refused(lambda s, b, h, q, kv: s * table.tolist()[0], "read in Python")
+    refused(lambda s, b, h, q, kv: s * float(q), "read in Python")
+
+
+def test_writes_are_refused():
+    table = torch.zeros(mods.H)
+
+    def writes(s, b, h, q, kv):
+        table[h] = 1.0
+        return s
+
+    refused(writes, "writes into a tensor")
+
+    def adds(s, b, h, q, kv):
+        table.add_(1.0)
+        return s + table[h]
+
+    refused(adds, "writes into a tensor")
+    assert table.eq(0).all()
+
+
+def test_unknown_operations_are_refused():
+    refused(lambda s, b, h, q, kv: torch.special.bessel_j0(s), "bessel_j0", "no formula")
+    refused(lambda s, b, h, q, kv: s + torch.rand(()), "random numbers")
+    rows = torch.randn(mods.S, 8)
+    refused(lambda s, b, h, q, kv: s + torch.dot(rows[q], rows[kv]), "of rows", "qk2 = true")
+    refused(lambda s, b, h, q, kv: s + rows[q, :].sum(), "a slice")
+    refused(lambda s, b, h, q, kv: s + (rows * q).sum(), "values of a pair")
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.floor(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_derivatives_by_hand_are_refused():
+    refused(lambda s, b, h, q, kv: Rounded.apply(s), "a derivative of its own")
+
+
+def test_numbers_that_would_differ_are_refused():
+    refused(lambda s, b, h, q, kv: s // 0.3, "torch.floor(a / b)")
+    refused(lambda s, b, h, q, kv: s % 0.3, "torch.floor(a / b)")
+    refused(lambda s, b, h, q, kv: s + (q * 100_000_000), "32 bits")
+    refused(lambda s, b, h, q, kv: s + (q + 5_000_000_000) % 7, "32 bits")
+    refused(lambda s, b, h, q, kv: s + q.to(torch.int8) * 100, "int8 would wrap around")
+    refused(lambda s, b, h, q, kv: s.to(torch.bfloat16) + 0.1, "a cast to bfloat16")
+    refused(lambda s, b, h, q, kv: s.double() + 0.1, "float64")
+    wide = torch.zeros(mods.S, dtype=torch.float64)
+    refused(lambda s, b, h, q, kv: s + wide[q], "float64", ".float()")
+    bits = torch.zeros(mods.S, dtype=torch.int64)
+    refused(lambda b, h, q, kv: (bits[q] >> (kv % 32)) & 1 == 1, "make it torch.int32", mask=True)
+
+
+def test_a_file_is_translated(tmp_path, capsys, monkeypatch):
+    from lathe.__main__ import main
+
+    (tmp_path / "mine.py").write_text("def near(b, h, q, kv):\n    return q - kv < 4\n\n\ndef bad(b, h, q, kv):\n"
+                                      "    return q if q > 1 else kv\n")  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["translate", "mine.py:near", "q=64", "kv=64"]) == 0
+    assert "mask_mod = function(at, x) return lt(at.q - at.kv, 4) end" in capsys.readouterr().out
+    assert main(["translate", "mine.py:bad"]) == 1
+    assert "mine.py:6: a value of a tensor is read in Python" in capsys.readouterr().err
+    for word, told in (("mine", "expected FILE.py:NAME"), ("mine.py:none", "has no none"), ("no.py:x", "no file no.py")):
+        assert main(["translate", word]) == 1
+        assert told in capsys.readouterr().err
