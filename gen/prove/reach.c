@@ -393,14 +393,33 @@ static bool is_said(const struct proof *out, int n, const struct proof *entry, b
     return false;
 }
 
-/* A comparison with infinity guards against it: no data of a proof is infinite. */
+/* A comparison with infinity, or of a number with itself: no data of a proof is infinite, or NaN. */
+static bool compares_with_none(const struct ir *ir, const struct ir_node *n)
+{
+    bool none = n->arg[0] == n->arg[1];
+    for (int k = 0; k < 2 && is_comparison(n); k++) {
+        const struct ir_node *a = &ir->node[n->arg[k]];
+        none |= a->op == OP_CONST && isinf(a->value);
+    }
+    return is_comparison(n) && none;
+}
+
+/* Is a condition made of guards alone? */
 static bool is_guard(const struct ir *ir, int node)
 {
-    const struct ir_node *n = &ir->node[node];
-    bool infinite = false;
-    for (int k = 0; k < n->n_args; k++)
-        infinite |= ir->node[n->arg[k]].op == OP_CONST && isinf(ir->node[n->arg[k]].value);
-    return index_guard(ir, node) || (is_comparison(n) && infinite);
+    enum { DEPTH = 32 };
+    int stack[DEPTH] = {node};
+    int n = 1;
+    bool all = true;
+    while (n > 0 && all) {
+        const int i = stack[--n];
+        const struct ir_node *at = &ir->node[i];
+        const bool joins = at->type == TYPE_BOOL && (at->op == OP_AND || at->op == OP_OR || at->op == OP_NOT);
+        all = joins ? n + at->n_args <= DEPTH : index_guard(ir, i) || compares_with_none(ir, at);
+        for (int k = 0; k < at->n_args && joins && all; k++)
+            stack[n++] = at->arg[k];
+    }
+    return all;
 }
 
 /* A comparison alone decides most conditions: those are named by it. */

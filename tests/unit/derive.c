@@ -396,8 +396,11 @@ TEST(softmax_reads_two_floats_of_a_row_and_a_norm)
     forget(&d);
 }
 
-/* A softmax whose lse is `lse` of m and z, for weights `p`. */
-static bool is_taken_apart(const char *p, const char *lse)
+/* How a final is taken apart: as its value almost everywhere is, or with its guard around both parts. */
+enum apart { NOT_APART, LOOKED_THROUGH, GUARDED };
+
+/* Of a softmax whose lse is `lse` of m and z, for weights `p`. */
+static enum apart taken_apart(const char *p, const char *lse)
 {
     char text[1024];
     struct derived d;
@@ -412,7 +415,12 @@ static bool is_taken_apart(const char *p, const char *lse)
              "  forward = function(s, final) return exp(s - finite(final.lse)) end } }",
              p, lse);
     derive(&d, text, SIZES);
-    const bool apart = d.w && d.b.split[0].found;
+    CHECK(d.w != NULL);
+    const struct final_split *split = &d.b.split[0];
+    const bool guarded = split->found && d.w->node[split->high].op == OP_WHERE;
+    if (split->found)
+        CHECK_EQ(d.w->node[split->norm].op == OP_WHERE, guarded);
+    const enum apart apart = !split->found ? NOT_APART : guarded ? GUARDED : LOOKED_THROUGH;
     forget(&d);
     return apart;
 }
@@ -430,18 +438,19 @@ TEST(guards_around_a_final_are_looked_through)
                                         "where(gt(r.z, 0.0), r.m + log(where(gt(r.z, 0.0), r.z, 1.0)), 0.0)",
                                         "r.m + where(gt(r.z, 0.0), log(r.z), -inf)"};
     for (size_t i = 0; i < sizeof GUARD / sizeof *GUARD; i++)
-        CHECK_STR(is_taken_apart("exp(s - finite(m))", GUARD[i]) ? "" : GUARD[i], "");
+        CHECK_STR(taken_apart("exp(s - finite(m))", GUARD[i]) == LOOKED_THROUGH ? "" : GUARD[i], "");
 }
 
-/* Here both sides are taken by data. */
-TEST(choices_that_data_make_are_no_guards)
+/* Here both sides are taken by data: the choice stays, around m and around 1 / z. */
+TEST(choices_that_data_make_stay)
 {
     static const char *const CHOICE[] = {"where(gt(r.z, 1.0), r.m + log(r.z), -inf)",
                                          "where(lt(r.z, 0.0), r.m + log(r.z), -inf)",
                                          "where(gt(r.m, 0.0), r.m + log(r.z), -inf)"};
     for (size_t i = 0; i < sizeof CHOICE / sizeof *CHOICE; i++)
-        CHECK_STR(is_taken_apart("exp(s - finite(m))", CHOICE[i]) ? CHOICE[i] : "", "");
-    CHECK(!is_taken_apart("s * exp(s - finite(m))", "where(gt(r.z, 0.0), r.m + log(r.z), 0.0)"));
+        CHECK_STR(taken_apart("exp(s - finite(m))", CHOICE[i]) == GUARDED ? "" : CHOICE[i], "");
+    CHECK_EQ(taken_apart("s * exp(s - finite(m))", "where(gt(r.z, 0.0), r.m + log(r.z), 0.0)"), GUARDED);
+    CHECK_EQ(taken_apart("exp(s - finite(m))", "max(r.m + log(r.z), -1e38)"), NOT_APART);
 }
 
 /* With the weight known, the slope of a capped score still wants the score; a weight that decays does not. */

@@ -183,6 +183,20 @@ TEST(sides_of_rows_and_maps)
                     "    return where(gt(at.rows, 500) & lt(at.n, 300), v.x, 0.0) end }");
 }
 
+/* No data of a proof is infinite or NaN, which guards ask for. */
+TEST(guards_against_infinity_and_nan_need_no_other_side)
+{
+    expect_all_pass("return rowwise { forward = function(x) local m = rowmax(x)\n"
+                    "  return where(gt(m, -inf) & lt(m, inf), exp(x - m), 0.0) end }");
+    expect_all_pass("return rowwise { forward = function(x)\n"
+                    "  return where(~(eq(abs(x), inf) | ne(x, x)), x, 0.0) end }");
+    struct proof proof[PROOF_MAX];
+    struct ir *ir = load("beside.lua", "return rowwise { forward = function(x)\n"
+                                       "  return where(lt(x, inf) & lt(x, 1e30), x, 0.0) end }");
+    CHECK(find_unseen(proof, prove(ir, 1, proof), 2) != NULL);
+    ir_free(ir);
+}
+
 /* ---- time ---------------------------------------------------------------------------------------- */
 
 /* 1000 exponentials, one in the other: something is left out, and what is left is said. */
