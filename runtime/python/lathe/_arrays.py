@@ -6,6 +6,7 @@ knows its stream.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from dataclasses import dataclass
@@ -77,10 +78,17 @@ def compact(shape) -> tuple[int, ...]:
 
 
 # ---- families: who allocates beside an array, and on which stream it works -----------------------------------
+#
+# `on(device, stream)`: what is allocated and copied inside belongs to that stream, a number; None: to the current one. An
+# allocator hands memory out again in the order of one stream.
 
 
 class Numpy:
     name = "numpy"
+
+    @staticmethod
+    def on(device: int | None, stream: int | None):
+        return contextlib.nullcontext()
 
     @staticmethod
     def empty(shape, dtype: int, device: int):
@@ -98,6 +106,13 @@ class Numpy:
 
 class Torch:
     name = "torch"
+
+    @staticmethod
+    def on(device: int | None, stream: int | None):
+        if stream is None or device is None or device == HOST:
+            return contextlib.nullcontext()
+        cuda = sys.modules["torch"].cuda
+        return cuda.stream(cuda.ExternalStream(stream, device))
 
     @staticmethod
     def dtypes():
@@ -120,6 +135,13 @@ class Cupy:
     name = "cupy"
 
     @staticmethod
+    @contextlib.contextmanager
+    def on(device: int | None, stream: int | None):
+        cuda = sys.modules["cupy"].cuda
+        with cuda.Device(device), contextlib.nullcontext() if stream is None else cuda.ExternalStream(stream):
+            yield
+
+    @staticmethod
     def empty(shape, dtype: int, device: int):
         cupy = sys.modules["cupy"]
         if dtype == c.BF16:
@@ -129,7 +151,9 @@ class Cupy:
 
     @staticmethod
     def stream(device: int) -> int:
-        return sys.modules["cupy"].cuda.get_current_stream().ptr
+        cuda = sys.modules["cupy"].cuda
+        with cuda.Device(device):  # each device has a current stream of its own
+            return cuda.get_current_stream().ptr
 
 
 class Foreign:
@@ -138,13 +162,21 @@ class Foreign:
     name = "foreign"
 
     @staticmethod
+    def maker(device: int | None):
+        """Who allocates for them, if anybody does."""
+        if device is None or device == HOST:
+            return Numpy
+        return Torch if "torch" in sys.modules else Cupy if "cupy" in sys.modules else None
+
+    @staticmethod
+    def on(device: int | None, stream: int | None):
+        return (Foreign.maker(device) or Numpy).on(device, stream)
+
+    @staticmethod
     def empty(shape, dtype: int, device: int):
-        if device == HOST:
-            return Numpy.empty(shape, dtype, device)
-        if "torch" in sys.modules:
-            return Torch.empty(shape, dtype, device)
-        if "cupy" in sys.modules:
-            return Cupy.empty(shape, dtype, device)
+        maker = Foreign.maker(device)
+        if maker:
+            return maker.empty(shape, dtype, device)
         raise c.ArgumentError(
             "results on a GPU are made by torch or CuPy, of which neither is imported: import one, or pass every "
             "result as a tensor, as in o=tensor"

@@ -4,7 +4,6 @@ copied. Results are never copied: they are written where they lie.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from typing import Any
@@ -36,25 +35,14 @@ def copied(value: Any, device: int | None, stream: int | None = None) -> Any:
     """The same numbers, compact in memory, made on the stream that reads them. None: nobody is there to copy it."""
     family = _arrays.family_of(value)
     if family is _arrays.Torch:
-        with _torch_stream(device, stream):
+        with family.on(device, stream):
             return value.contiguous()
     if family is _arrays.Numpy:
         return np.array(value, order="C")
     if family is _arrays.Cupy:
-        with _cupy_stream(stream):
+        with family.on(device, stream):
             return sys.modules["cupy"].ascontiguousarray(value)
     return np.array(np.from_dlpack(value), order="C") if device == _arrays.HOST else None
-
-
-def _torch_stream(device: int | None, stream: int | None):
-    if stream is None or device is None or device == _arrays.HOST:
-        return contextlib.nullcontext()
-    cuda = sys.modules["torch"].cuda
-    return cuda.stream(cuda.ExternalStream(stream, device))
-
-
-def _cupy_stream(stream: int | None):
-    return contextlib.nullcontext() if stream is None else sys.modules["cupy"].cuda.ExternalStream(stream)
 
 
 # ---- whole numbers ---------------------------------------------------------------------------------------------------
@@ -74,7 +62,7 @@ def as_i32(argument: Argument, value: Any, stream: int | None = None) -> Any:
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iu" or dtype == np.int32:
         return value
     if _arrays.family_of(value) is _arrays.Cupy:
-        with _cupy_stream(stream):
+        with _arrays.Cupy.on(value.device.id, stream):
             return sys.modules["cupy"].clip(value, I32_LEAST, I32_MOST).astype(np.int32)
     if hasattr(value, "__cuda_array_interface__"):
         return value  # refused by its dtype
@@ -89,7 +77,7 @@ def _torch_as_i32(name: str, value: Any, stream: int | None) -> Any:
     if value.dtype not in wide_dtypes():
         return value
     if value.device.type == "cuda":
-        with _torch_stream(value.device.index, stream):
+        with _arrays.Torch.on(value.device.index, stream):
             return narrow(name, value)
     return narrow(name, value)
 

@@ -207,6 +207,22 @@ def test_streams(qkv):
     same(o, wanted)
 
 
+def test_results_belong_to_the_stream_of_the_call(qkv):
+    """What the current stream has given back it may still write: a call on another stream gets none of it."""
+    q, k, v = (t.detach() for t in qkv)
+    op, side = lathe.load("causal"), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    op(q, k, v, stream=side)
+    torch.cuda.synchronize()
+    given_back = torch.empty_like(q)
+    torch.cuda._sleep(50_000_000)
+    given_back.fill_(float("nan"))
+    del given_back
+    o = op(q, k, v, stream=side)
+    torch.cuda.synchronize()
+    same(o, plain(q, k, v))
+
+
 def test_collecting_garbage_while_kernels_run(qkv):
     q, k, v = (t.detach() for t in qkv)
     wanted = plain(q, k, v)
