@@ -1,7 +1,8 @@
 /*
  * cases_folder.c: cases of every spec in a folder, in place of the matrix: for specs that a script draws. In:
- * a folder. Out: attention forward and backward, by portable kernels and Hopper's, rows of four lengths in
- * both passes, in f16 and bf16 by turns, and maps, whose dims have names of their own: a first line such as
+ * a folder. Out: attention forward and backward, by portable kernels and Hopper's, in f16 and bf16 by turns
+ * and portable once more in f32, as linear attention; rows of four lengths in both passes, and maps, whose
+ * dims have names of their own: a first line such as
  * `-- sizes: b=2,t=5 b=1,t=70` says how large. The texts are kept: cases point into them.
  */
 #include <dirent.h>
@@ -25,6 +26,20 @@ static char *read_text(const char *folder, const char *name)
     return NULL;
 }
 
+/* f32 is of portable kernels alone. */
+enum { FORMS = 6 };
+static const struct {
+    int sm;
+    lathe_pass pass;
+    bool f32;
+} FORM[FORMS] = {{80, LATHE_FORWARD, false},  {90, LATHE_FORWARD, false}, {80, LATHE_BACKWARD, false},
+                 {90, LATHE_BACKWARD, false}, {80, LATHE_FORWARD, true},  {80, LATHE_BACKWARD, true}};
+
+static lathe_dtype dtype_of(int form, int number)
+{
+    return FORM[form].f32 ? LATHE_F32 : number % 2 ? LATHE_F16 : LATHE_BF16;
+}
+
 static void add_attention(struct case_list *list, const char *spec, const char *text, int number)
 {
     static const struct {
@@ -36,14 +51,14 @@ static void add_attention(struct case_list *list, const char *spec, const char *
                   {2, 1, 17, 300, LAYOUT_SWAPPED, false}};
     static const int DIM[] = {64, 128, 40, 192};
     const int d = DIM[number / 2 % 4];
-    for (int form = 0; form < 4; form++)
+    for (int form = 0; form < FORMS; form++)
         for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
-            const bool hopper = form & 1;
+            const bool hopper = FORM[form].sm == 90;
             const char *const back = d > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
-            struct test_case c = case_of_attention("specs", spec, text, number % 2 ? LATHE_F16 : LATHE_BF16,
-                                                   d, d, hopper ? 90 : 80);
-            c.pass = form & 2 ? LATHE_BACKWARD : LATHE_FORWARD;
-            c.template_name = !hopper ? NULL : form & 2 ? back : "attention_fwd_sm90";
+            struct test_case c =
+                case_of_attention("specs", spec, text, dtype_of(form, number), d, d, FORM[form].sm);
+            c.pass = FORM[form].pass;
+            c.template_name = !hopper ? NULL : c.pass ? back : "attention_fwd_sm90";
             c.dim[SYM_B] = 1;
             c.dim[SYM_H] = SHAPES[i].h;
             c.dim[SYM_H_KV] = SHAPES[i].h_kv;
@@ -64,11 +79,11 @@ static void add_linear(struct case_list *list, const char *spec, const char *tex
     } SHAPES[] = {{2, 4, 2, 70, LAYOUT_COMPACT}, {1, 2, 1, 133, LAYOUT_PADDED}, {3, 2, 2, 1, LAYOUT_SWAPPED}};
     static const int DIM[] = {64, 128, 32, 96};
     const int d = DIM[number / 2 % 4];
-    for (int form = 0; form < 4; form++)
+    for (int form = 0; form < FORMS; form++)
         for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
-            struct test_case c = case_of_attention("specs", spec, text, number % 2 ? LATHE_F16 : LATHE_BF16,
-                                                   d, d, form & 1 ? 90 : 80);
-            c.pass = form & 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+            struct test_case c =
+                case_of_attention("specs", spec, text, dtype_of(form, number), d, d, FORM[form].sm);
+            c.pass = FORM[form].pass;
             c.dim[SYM_B] = c.dim[SYM_SEQS] = c.dim[SYM_SLOTS] = SHAPES[i].b;
             c.dim[SYM_H] = SHAPES[i].h;
             c.dim[SYM_H_K] = SHAPES[i].h_k;

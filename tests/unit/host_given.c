@@ -340,6 +340,26 @@ TEST(lse_of_other_keys_is_refused_where_it_does_not_count)
     close_bench(&b);
 }
 
+/* n = max(r, 1) does not say on which side of 1 the state r is, so its gradient needs r, which the forward
+   pass makes. */
+TEST(finals_of_other_keys_are_refused_where_a_state_is_no_final)
+{
+    static const int64_t row[] = {2, H, Q};
+    struct bench b;
+    open_bench(&b, "retention", LATHE_F64);
+    add_attention(&b);
+    add(&b, "n", true, 3, row);
+    add(&b, "dn", true, 3, row);
+    run_well(&b, 0, "");
+    run_well(&b, 1, "");
+    ((double *)need(&b, "n")->data)[3] += 1;
+    CHECK_EQ(run(&b, 1, ""), LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'n': expected that of these keys");
+    CHECK_HAS(b.err.text,
+              "gradients need the row state 'r', which is no final, so the backward pass makes them anew");
+    close_bench(&b);
+}
+
 /* Kernels copy rows of such a v, and run the forward pass first: what is given of these keys is welcome, and
    changes nothing. */
 TEST(lse_of_other_keys_is_refused_where_d_v_is_no_multiple_of_8)

@@ -10,6 +10,7 @@
 #include "gen/ir/spec.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,15 @@ static bool derive(struct host_given *g, const struct host_call *call, char *why
     return !g->ir->failed;
 }
 
+/* The first row state that the formulas read, since no final says it; -1: none. */
+static int needed_state(const struct host_given *g)
+{
+    for (int k = 0; k < g->ir->n_states; k++)
+        if (g->formulas.state[k])
+            return k;
+    return -1;
+}
+
 static const char *hint_of(const struct host_call *call, bool derived)
 {
     if (call->ir->mod[MOD_OUTPUT].n_stages > 0)
@@ -91,7 +101,13 @@ lathe_status host_given_open(struct host_given *g, const struct host_gradient *b
     if (!derived && !why[0] && !(g->ir->failed && g->ir->n_nodes >= IR_MAX_NODES))
         return host_out_of_memory(err);
     g->counts = derived && counts_here(g, &b->call);
-    g->hint = hint_of(&b->call, derived);
+    const int state = derived ? needed_state(g) : -1;
+    if (state >= 0)
+        snprintf(g->hint, sizeof g->hint,
+                 "gradients need the row state '%s', which is no final, so the backward pass makes them anew",
+                 g->ir->state[state].name);
+    else
+        snprintf(g->hint, sizeof g->hint, "%s", hint_of(&b->call, derived));
     return LATHE_OK;
 }
 

@@ -14,7 +14,7 @@ struct host_given {
     struct ir *ir;            /* a copy of the spec, with */
     struct backward formulas; /* from LEAF_S; dL/ds is of LEAF_S */
     double empty[MAX_STATE];  /* finals of a row without live pairs; NaN: not the same for all rows */
-    const char *hint;         /* what would make a final of other keys count */
+    char hint[160];           /* what would make a final of other keys count */
     struct host_view o, final[MAX_STATE]; /* of the call, or of a sequence of it */
     bool is_given[MAX_STATE];
     /* of the row */
