@@ -282,7 +282,8 @@ class Op(Shared):
     def draw(self, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any):
         """A figure of matplotlib: what each query takes from each key, for each head; `.savefig(FILE)` writes it.
 
-        By the host device, for queries and keys of 0; inputs: the spec's own, for a batch of 1. See lathe.draw.
+        By the host device, for queries and keys of 0, or of score 1 where 0 weighs nothing; inputs: the spec's own, for
+        a batch of 1, drawn at random where they are left out. See lathe.draw.
         """
         from . import draw
 

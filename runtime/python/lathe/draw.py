@@ -17,6 +17,7 @@ from ._signature import Argument
 
 def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any) -> np.ndarray:
     """The weights [heads, length, keys] of queries and keys that say nothing: 0, so that scores are score_mod(0).
+    Where all weights are 0 then, as of relu, those of equal queries and keys, whose scores are score_mod(1).
 
     Of linear attention: what is left of each token, by its decay, of equal queries and keys of length 1. inputs: the
     spec's own, as a call takes them, for a batch of 1; required ones that are left out are drawn at random, always the
@@ -24,21 +25,34 @@ def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **
     """
     if op.kind not in ("attention", "linear_attention"):
         raise c.ArgumentError(f"draw: {op.name} is {op.kind}; pictures are of attention and linear_attention")
-    if "v" not in op.forward.by_name:
-        raise c.ArgumentError(f"draw: values of {op.name} are its keys, so they cannot be chosen; `lathe draw` can")
     keys = length if keys is None else keys
-    linear = op.kind == "linear_attention"
-    if linear and keys != length:
+    if op.kind == "linear_attention" and keys != length:
         raise c.ArgumentError("draw: linear attention has as many keys as queries")
-    d = 16
-    q, k = np.zeros((1, heads, length, d)), np.zeros((1, heads, keys, d))
-    if linear:
-        q[..., 0], k[..., 0] = d**0.5, 1.0
-    v = np.broadcast_to(np.eye(keys), (1, heads, keys, keys)).copy()
-    given = dict(q=q, k=k, v=v) if "k" in op.forward.by_name else dict(q=q, v=v)
+    linear = op.kind == "linear_attention"
+    w = _weights_at(op, length, heads, keys, inputs, linear)
+    if not w.any() and not linear:
+        w = _weights_at(op, length, heads, keys, inputs, True)
+    return w
+
+
+def _weights_at(op, length: int, heads: int, keys: int, inputs: dict, alike: bool) -> np.ndarray:
+    """alike: queries and keys are one direction, of which scores are 1, and not 0."""
+    given = _of_identity(op, length, heads, keys, alike)
     given |= {n: to_double(x) for n, x in inputs.items()}
-    o = _call(op, given)
+    o = _call(op, given, max(length, keys))
     return (o if isinstance(o, np.ndarray) else o.o)[0]
+
+
+def _of_identity(op, length: int, heads: int, keys: int, alike: bool) -> dict:
+    """Values are the identity; where they lie in the keys, these are, which queries of 0 do not see."""
+    names = op.forward.by_name
+    d = 16 if "v" in names else keys
+    q, k = np.zeros((1, heads, length, d)), np.zeros((1, heads, keys, d))
+    identity = np.broadcast_to(np.eye(keys), (1, heads, keys, keys)).copy()
+    if alike:
+        q[..., 0], k[..., 0] = d**0.5, 1.0
+    every = dict(q=q, k=k if "v" in names else identity, v=identity, q2=q[..., :16], k2=k[..., :16])
+    return {n: x for n, x in every.items() if n in names}
 
 
 _FLOATS = (
@@ -48,15 +62,31 @@ _FLOATS = (
 )
 
 
-def _call(op, given: dict) -> Any:
+def _rising(rng, shape):
+    """Integers rise along the last dim, as those of documents in a batch do."""
+    steps = rng.random(shape) < 4 / max(shape[-1] if shape else 1, 1)
+    if steps.ndim:
+        steps[..., 0] = False
+    return np.minimum(np.cumsum(steps, -1), 3).astype(np.int32)
+
+
+_INTEGERS = (
+    _rising,
+    lambda rng, shape: (rng.random(shape) < 0.5).astype(np.int32),
+    lambda rng, shape: np.zeros(shape, np.int32),
+)
+
+
+def _call(op, given: dict, own: int) -> Any:
     """With numbers drawn for what is missing. What these may be the library knows, as that decays are at most 0: what
-    it refuses is drawn anew, between 0 and 1, then between -1 and 0.
+    it refuses is drawn anew, floats between 0 and 1, then between -1 and 0, integers as marks, then as 0. own: the
+    size of dims that nothing else says, as of blocks: a position and its parts are in it.
     """
     missing = [a for a in op.forward.arguments if a.name not in given and not a.optional and a.role != c.RESULT]
     tried = {a.name: 0 for a in missing}
     while True:
         rng = np.random.default_rng(1)
-        drawn = {a.name: _drawn(op, a, given, rng, _FLOATS[tried[a.name]]) for a in missing}
+        drawn = {a.name: _drawn(op, a, given, rng, tried[a.name], own) for a in missing}
         try:
             return op(**given, **drawn)
         except c.ArgumentError as error:
@@ -67,23 +97,15 @@ def _call(op, given: dict) -> Any:
                 tried[name] += 1
 
 
-def _drawn(op, argument: Argument, given: dict, rng, draw_floats) -> Any:
-    """Integers rise along the last dim, as those of documents in a batch do."""
+def _drawn(op, argument: Argument, given: dict, rng, tried: int, own: int) -> Any:
     if argument.role == c.SCALAR:
         return 1 if argument.dtype == c.I32 else 0.5
     sizes, _ = op.forward.sizes({n: x.shape for n, x in given.items() if n in ("q", "k", "v")})
+    sizes |= {d.name: own for d in argument.dims if d.name and d.name not in sizes}
     shape = tuple(d.value(sizes) for d in argument.dims)
-    if None in shape:
-        own = next(d.name for d, size in zip(argument.dims, shape) if size is None)
-        raise c.ArgumentError(f"draw: the size '{own}' of '{argument.name}' has no default; give that input")
     if argument.dtype == c.U8:
         return (rng.random(shape) < 7 / 8).astype(np.uint8)
-    if argument.dtype != c.I32:
-        return draw_floats(rng, shape)
-    steps = rng.random(shape) < 4 / max(shape[-1] if shape else 1, 1)
-    if steps.ndim:
-        steps[..., 0] = False
-    return np.minimum(np.cumsum(steps, -1), 3).astype(np.int32)
+    return (_INTEGERS if argument.dtype == c.I32 else _FLOATS)[tried](rng, shape)
 
 
 def draw(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any):

@@ -42,6 +42,28 @@ def test_inputs_are_given_by_name():
         draw.weights(lathe.load("rms_norm"), 4, 1)
 
 
+def test_blocks_are_drawn():
+    w = draw.weights(lathe.load("block_mask", BLOCK=4), 16, 2) != 0
+    blocks = w.reshape(2, 4, 4, 4, 4).swapaxes(2, 3)
+    assert (blocks.all((3, 4)) == blocks.any((3, 4))).all()  # whole blocks are live or dead
+    assert 0 < w.mean() < 1
+    live = np.ones((1, 1, 4, 4), np.int32)
+    live[..., 0] = 0
+    w = draw.weights(lathe.load("block_mask", BLOCK=4), 16, 1, live=live)
+    assert not w[..., :4].any() and (w[..., 4:] == 1 / 12).all()
+
+
+@pytest.mark.parametrize("name", ["mla", "mla_decoupled"])
+def test_values_that_lie_in_keys(name):
+    wanted = draw.weights(lathe.load("causal"), 5, 2)
+    np.testing.assert_allclose(draw.weights(lathe.load(name), 5, 2), wanted, atol=1e-12)
+
+
+def test_weights_that_are_0_where_scores_are():
+    np.testing.assert_allclose(draw.weights(lathe.load("relu"), 4, 2), 0.25)
+    assert draw.weights(lathe.load("retention"), 4, 2)[0][np.tril_indices(4)].all()
+
+
 def test_a_picture(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     figure = lathe.load("alibi").draw(16, 3)

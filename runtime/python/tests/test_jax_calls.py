@@ -18,6 +18,15 @@ def turn(t):
     return t.swapaxes(1, 2)
 
 
+def test_wrap_takes_what_load_and_compile_take(qkv, tmp_path):
+    text = "return attention { mask_mod = causal }"
+    (tmp_path / "mine.lua").write_text(text)
+    for spec in ("causal", text, tmp_path / "mine.lua", str(tmp_path / "mine.lua"), lathe.load("causal")):
+        same(lathe.jax.wrap(spec)(*qkv), plain(*qkv))
+    with pytest.raises(lathe.ArgumentError, match="expected a lathe.Op, a file, .* or the text of one, given int"):
+        lathe.jax.wrap(3)
+
+
 # ---- layouts -------------------------------------------------------------------------------------------------------
 
 

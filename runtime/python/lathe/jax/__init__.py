@@ -17,7 +17,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .. import _layout, _library as c
 from .._numbers import I32_LEAST, I32_MOST, number_of
-from .._op import Op, load
+from .._op import Op, as_op
 from .._signature import Argument, unknown
 from ._launch import Pass, run
 
@@ -212,6 +212,7 @@ def _scalar(argument: Argument, value: jax.Array, exact: bool) -> jax.Array:
 
 def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -> Function:
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
+    op: an Op, what lathe.load takes, or the text of a spec.
 
     Required arrays go by position, everything by name. layout: where heads and tokens stand, "bhsd", "bshd", or "thd"
     for packed sequences (with cu_q=, or cu= in linear attention). It is that of q, k, v, o and of inputs with a dim of
@@ -222,7 +223,7 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -
     from call to call, as a seed, and is read when the kernel is launched, for which a GPU waits. To differentiate what
     the spec declares without `grad = true` is refused, and so are forward-mode and second derivatives.
     """
-    op = load(op) if isinstance(op, str) else op
+    op = as_op(op)
     results = (results,) if isinstance(results, str) else tuple(results)
     key = f"jax {layout} {','.join(results)}"
     found = op._extensions.get(key)
