@@ -3,6 +3,7 @@
  * and numbers that the constants of the spec ask for. In: data of data.c, of deviation 1. Out: the same, made
  * so.
  */
+#include "gen/arguments/input_ranges.h"
 #include "gen/ir/tensor.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/prove.h"
@@ -52,6 +53,25 @@ int data_tensors(const struct prover *p, const struct data *d)
     return n;
 }
 
+/* A scalar that is learned, within any range. */
+static bool is_learned(const struct prover *p, const struct sig_arg *a)
+{
+    bool learned = false;
+    for (int i = 0; i < p->ir->n_inputs; i++) {
+        const struct input *in = &p->ir->input[i];
+        learned |= strcmp(in->name, a->name) == 0 && in->grad && !input_has_range(in);
+    }
+    return learned && a->role == ROLE_SCALAR && !given_arg(p, a->name);
+}
+
+static void resize_scalar(struct prover *p, enum data_size size, const lathe_arg *t)
+{
+    if (size == DATA_NEAR || size == DATA_ZERO || t->dtype != LATHE_F64)
+        return;
+    *(double *)t->data = random_normal(p);
+    resize(p, size, t);
+}
+
 const char *data_take_size(struct prover *p, struct data *d, enum data_size size, int zero)
 {
     const char *name = "";
@@ -66,6 +86,8 @@ const char *data_take_size(struct prover *p, struct data *d, enum data_size size
             name = t->name;
         } else if (a->role == ROLE_IN) {
             resize(p, size, t);
+        } else if (is_learned(p, a)) {
+            resize_scalar(p, size, t);
         }
         const bool in = a->role == ROLE_IN && !proofs_of(p->ir)->sums;
         if (size == DATA_REACH && (in || a->role == ROLE_INPUT || a->role == ROLE_SCALAR))

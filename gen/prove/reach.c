@@ -22,9 +22,11 @@ enum {
     MOST_HEADS = 300,
     MOST_ELEMENTS = 1 << 20,
     MOST_VALUES = 1 << 23,
-    MOST_TABLE = (1 << 19) + 2
+    MOST_TABLE = (1 << 19) + 2,
+    FEW = 8 /* elements of an input */
 };
 static const double LARGEST = 65504; /* of f16 */
+static const double BESIDE = 1e-6;   /* an end of a range, as a part of it */
 
 /* ---- what a spec has ----------------------------------------------------------------------------- */
 
@@ -341,6 +343,19 @@ static void reach_end(struct prover *p, const struct input_range *range, const l
         ((double *)t->data)[0] = end;
 }
 
+/* Some elements lie beside an end: at it, a root has no slope. */
+static void reach_ends(struct prover *p, const struct input_range *range, const lathe_arg *t)
+{
+    const int64_t n = range->real && t->dtype == LATHE_F64 ? tensor_count(t) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const bool high = random_below(p, 2) != 0;
+        const double end = high ? range->most : range->least;
+        const double x = end - (high ? BESIDE : -BESIDE) * fmax(fabs(end), 1);
+        if (random_below(p, 4) == 0 && isfinite(end) && x >= range->least && x <= range->most)
+            ((double *)t->data)[i] = x;
+    }
+}
+
 void reach_data(struct prover *p, const struct sig_arg *a, const lathe_arg *t)
 {
     const struct input *in = input_of(p->ir, a->name);
@@ -349,10 +364,12 @@ void reach_data(struct prover *p, const struct sig_arg *a, const lathe_arg *t)
     if (in && input_has_range(in)) {
         if (a->role == ROLE_SCALAR)
             reach_end(p, &in->range, t);
+        else
+            reach_ends(p, &in->range, t);
         return;
     }
     const int64_t n = tensor_count(t);
-    const int64_t share = a->role == ROLE_IN ? 2 : 4;
+    const int64_t share = a->role == ROLE_IN ? 2 : n <= FEW ? 1 : 4; /* a number for each head: all of them */
     if (a->role == ROLE_SCALAR) {
         if (random_below(p, 3))
             reach_one(p, t);

@@ -134,6 +134,22 @@ TEST(stable_formulas_pass)
                     "  return { lse = m + log(rowsum(exp(x - m))) } end }");
 }
 
+/* Inputs and scalars at the ends of their ranges, and far out where they have none. */
+TEST(stable_formulas_of_inputs_pass)
+{
+    expect_all_pass("return attention { inputs = { g = tensor('float', 'h', 'kv', { grad = true,\n"
+                    "  range = { -200.0, 200.0 } }) }, score_mod = function(s, at, x)\n"
+                    "    return s * sigmoid(x.g(at.h, at.kv)) end }");
+    expect_all_pass("return attention { inputs = { a = tensor('f32', 'h', { grad = true }) },\n"
+                    "  score_mod = function(s, at, x) local a = x.a(at.h)\n"
+                    "    return s * (max(a, 0.0) + log(1.0 + exp(-abs(a)))) end }");
+    expect_all_pass("return attention { inputs = { t = tensor('f32', 'h', { grad = true,\n"
+                    "  range = { 0.0, 4.0 } }) }, mask_mod = causal, score_mod = function(s, at, x)\n"
+                    "    return s * sqrt(x.t(at.h)) end }");
+    expect_all_pass("return rowwise { inputs = { a = scalar('f32', { grad = true, default = 1.0 }) },\n"
+                    "  forward = function(x, at, p) return x * sigmoid(p.a * x) end }");
+}
+
 /* What is itself outside of f32's range is compared with nothing. */
 TEST(results_that_f32_does_not_hold_are_no_mistake)
 {

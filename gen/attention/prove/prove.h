@@ -64,7 +64,9 @@ struct row_bench {
     struct cutting parts;
     struct row whole;
 };
-lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, lathe_error *err);
+/* size: of what inputs hold, DATA_NEAR or DATA_REACH. */
+lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, enum data_size size,
+                        lathe_error *err);
 void bench_close(struct row_bench *b);
 /* Some row of some head, with scores of that kind; n is 0 where the mask leaves no key. */
 lathe_status bench_row(struct row_bench *b, enum row_scores scores, lathe_error *err);
@@ -92,6 +94,8 @@ void prove_rows(struct prover *p, struct proof *online, struct proof *forward, s
                 struct proof *f32);
 /* prove_row_f32.c: the present row of a bench. */
 lathe_status prove_row_f32(struct row_bench *b, struct proof *out, lathe_error *err);
+/* That its scores are numbers, whatever digits they have. */
+lathe_status prove_scores_f32(struct row_bench *b, struct proof *out, lathe_error *err);
 void prove_mask(struct prover *p, struct proof *out);         /* prove_mask.c */
 void prove_backward(struct prover *p, struct proof *out);     /* prove_backward.c */
 void prove_own_backward(struct prover *p, struct proof *out); /* prove_backward.c */

@@ -19,6 +19,7 @@
 enum { ROUNDS = 24, FAR_ROUNDS = 8, FAR_INPUTS = 12 };
 static const int OWN_ROUNDS[SIZE_COUNT] = {24, 9, 12}; /* at a size */
 static const double BOUND = 1e-9;
+static const double TINY = 1e-25; /* a scale below it would have products that f32 does not hold */
 static const double FLOOR = 1e-2; /* numbers smaller than this are compared absolutely, against it */
 
 struct bench {
@@ -107,7 +108,7 @@ static void add_input(struct bench *b, const struct ir *ir, int leaf, int value,
 
 static void fill_row(struct bench *b, double deviation)
 {
-    const double scale = b->head.scale != 0 && isfinite(b->head.scale) ? fabs(b->head.scale) : 1;
+    const double scale = b->head.scale != 0 && isfinite(b->head.scale) ? fmax(fabs(b->head.scale), TINY) : 1;
     for (int64_t j = 0; j < b->head.n_live; j++) {
         b->head.qk[j] = deviation / scale * random_normal(b->p);
         b->dw[j] = random_normal(b->p);

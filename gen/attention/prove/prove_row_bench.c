@@ -27,12 +27,15 @@ static bool allocate(struct row_bench *b, int64_t len_kv)
     return b->v && b->s && b->weight && b->spare[0] && b->spare[1] && b->tiles.part && b->parts.part;
 }
 
-lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, lathe_error *err)
+lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, enum data_size size,
+                        lathe_error *err)
 {
     memset(b, 0, sizeof *b);
     b->p = p;
     if (!allocate(b, dim[SYM_KV]) || !data_make_forward(&b->data, p, dim))
         return host_out_of_memory(err);
+    if (size == DATA_REACH)
+        data_take_size(p, &b->data, size, 0);
     int n = data_select(&b->data, &p->forward, b->arg);
     lathe_status status = host_bind(&b->call, p->ir, &p->forward, b->arg, n, err);
     b->call.mode = &p->mode;

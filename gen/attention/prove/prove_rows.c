@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
+enum { FAR_INPUTS = 12, FAR_ROUNDS = 4 };
 static const double BOUND = 1e-9;
 static const double FLOOR = 1e-2; /* numbers smaller than this are compared absolutely, against it */
 
@@ -333,7 +334,7 @@ static lathe_status rounds_of(struct prover *p, enum reach_size size, const stru
     if (rounds == 0) /* tables of so many keys are not even made */
         return LATHE_OK;
     reach_sizes(p, size, dim);
-    lathe_status status = bench_open(&b, p, dim, err);
+    lathe_status status = bench_open(&b, p, dim, DATA_NEAR, err);
     for (int round = 0; round < rounds && status == LATHE_OK; round++) {
         if (!proof_goes_on(p, v->online, SIZE_NAME[size], round))
             break;
@@ -352,6 +353,29 @@ static lathe_status rounds_of(struct prover *p, enum reach_size size, const stru
     return status;
 }
 
+/* Scores are numbers, too, where inputs hold what the spec's constants ask for. What such inputs refuse is no
+   mistake. */
+static lathe_status far_inputs(struct prover *p, const struct verdicts *v, lathe_error *err)
+{
+    int64_t dim[SYM_COUNT];
+    lathe_status status = LATHE_OK;
+    const int openings = p->ir->n_inputs > 0 && p->ir->score.n_roots > 0 ? FAR_INPUTS : 0;
+    reach_sizes(p, SIZE_SMALL, dim);
+    for (int i = 0; i < openings && status != LATHE_MEMORY; i++) {
+        struct row_bench b;
+        status = bench_open(&b, p, dim, DATA_REACH, err);
+        for (int round = 0; round < FAR_ROUNDS && status == LATHE_OK; round++) {
+            if (!proof_goes_on(p, v->online, "rows", round))
+                break;
+            status = bench_row(&b, round % 2 ? SCORES_FAR : SCORES_NEAR, err);
+            if (status == LATHE_OK && b.n > 0)
+                status = prove_scores_f32(&b, v->f32, err);
+        }
+        bench_close(&b);
+    }
+    return status == LATHE_MEMORY ? status : LATHE_OK;
+}
+
 void prove_rows(struct prover *p, struct proof *online, struct proof *forward, struct proof *combine,
                 struct proof *f32)
 {
@@ -366,6 +390,8 @@ void prove_rows(struct prover *p, struct proof *online, struct proof *forward, s
     combine->applies = p->ir->combine.n_roots > 0;
     for (int size = 0; size < SIZE_COUNT && status == LATHE_OK; size++)
         status = rounds_of(p, (enum reach_size)size, &v, &err);
+    if (status == LATHE_OK && !p->quick)
+        status = far_inputs(p, &v, &err);
     if (status != LATHE_OK)
         proof_refused(online, &err);
     const int line = proof_line(p->ir, prover_row(p)->score);
