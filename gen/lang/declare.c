@@ -398,10 +398,11 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
         luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name,
                    in->n_dims);
     if (dim_is_taken(ir, name))
-        luaL_error(lua,
-                   "input '%s': '%s' is a size of calls with packed sequences, pages or states of a pool; "
-                   "give dim %d another name",
-                   in->name, name, in->n_dims);
+        luaL_error(
+            lua,
+            "input '%s': '%s' is a size or a list of calls with packed sequences, pages or states of a pool; "
+            "give dim %d another name",
+            in->name, name, in->n_dims);
     int sym = dim_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);

@@ -127,13 +127,13 @@ expect 0 'bytes' '' "$LATHE" gen table.lua --arch sm_90a --problem q=64,kv=64 -o
 # what it is checked on: --problem, --input and --set, as of run; a failure says what was tried
 cat >pages.lua <<'LUA'
 return attention {
-  inputs = { page = tensor("i32", "b", "slots"), bias = tensor("f32", "pages"), wide = scalar("i32") },
+  inputs = { page = tensor("i32", "b", "slots"), bias = tensor("f32", "leaves"), wide = scalar("i32") },
   score_mod = function(s, at, x) return s + x.bias(x.page(at.b, at.kv // x.wide)) end,
 }
 LUA
 expect 1 'FAILED not run to its end' 'page: index 16 of dim 1 (slots) is outside 0..15' "$LATHE" check pages.lua
 cp err.txt tried.txt
-expect 0 'tried on b=2,h=4,h_kv=2,q=9,kv=40,d=8,d_v=8,pages=16,slots=16; page from ' '' cat tried.txt
+expect 0 'tried on b=2,h=4,h_kv=2,q=9,kv=40,d=8,d_v=8,leaves=16,slots=16; page from ' '' cat tried.txt
 expect 0 '(made up); wide = 1; seed 1' '' cat tried.txt
 expect 0 'gradients' '' "$LATHE" check pages.lua --problem slots=400 --set wide=4
 expect 1 'FAILED' 'wide = 0; seed 3' "$LATHE" check pages.lua --set wide=0 --seed 3
@@ -154,8 +154,8 @@ cat >ids.lua <<'LUA'
 return elementwise { over = { "b", "t" }, operands = { page = tensor("i32") }, results = { out = tensor("i32") }, forward = function(v) return v.page end }
 LUA
 expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=2,t=12 --output out=page.npy # 0 to 3
-expect 0 'gradients' '' "$LATHE" check pages.lua --input page=page.npy --problem kv=48,pages=4 --set wide=4
-expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy --problem kv=49,pages=4 --set wide=4
+expect 0 'gradients' '' "$LATHE" check pages.lua --input page=page.npy --problem kv=48,leaves=4 --set wide=4
+expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy --problem kv=49,leaves=4 --set wide=4
 # one batch that is asked for is no packed sequences; each sequence has a state; an end of a range is a number like others
 expect 0 'steps = whole            ok' '' "$LATHE" check simple_gla --problem b=1,t=6
 expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output state_out=state.npy
