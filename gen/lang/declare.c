@@ -384,11 +384,11 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
     struct ir *ir = tracer_of(lua)->ir;
     if (in->n_dims == INPUT_DIMS)
         luaL_error(lua, "input '%s': at most %d dims", in->name, INPUT_DIMS);
-    struct sig_dim *dim = &in->dim[in->n_dims++];
+    struct sig_dim *dim = &in->dim[in->n_dims++]; /* messages count from 0, as those of calls */
     if (lua_isinteger(lua, index)) {
         lua_Integer size = lua_tointeger(lua, index);
         if (size < 1 || size > INT32_MAX)
-            luaL_error(lua, "input '%s': dim %d is %I; a size is 1 to %d", in->name, in->n_dims, size,
+            luaL_error(lua, "input '%s': dim %d is %I; a size is 1 to %d", in->name, in->n_dims - 1, size,
                        INT32_MAX);
         *dim = (struct sig_dim){.sym = SYM_ONE, .literal = (int32_t)size};
         return;
@@ -396,13 +396,13 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
     const char *name = lua_type(lua, index) == LUA_TSTRING ? lua_tostring(lua, index) : "";
     if (!is_identifier(name))
         luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name,
-                   in->n_dims);
+                   in->n_dims - 1);
     if (dim_is_taken(ir, name))
         luaL_error(
             lua,
             "input '%s': '%s' is a size or a list of calls with packed sequences, pages or states of a pool; "
             "give dim %d another name",
-            in->name, name, in->n_dims);
+            in->name, name, in->n_dims - 1);
     int sym = dim_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);

@@ -34,7 +34,7 @@ static int declare_over(lua_State *lua)
         lua_rawgeti(lua, 1, i);
         const char *name = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
         if (!is_identifier(name))
-            return luaL_error(lua, "over: dim %d must be a name such as \"rows\"", (int)i);
+            return luaL_error(lua, "over: dim %d must be a name such as \"rows\"", (int)i - 1);
         const int sym = dim_sym(ir, name);
         if (sym < 0)
             return luaL_error(lua, "over: more than %d dims with names of their own", MAX_FREE_SYMS);
@@ -70,7 +70,7 @@ static void declare_dim(lua_State *lua, const struct ir_map *map, struct map_ten
     const int k = find_over(lua, map, name);
     if (k < 0)
         luaL_error(lua, "'%s': dim %d must be one of 'over' by its name, or half(name) or interleaved(name)",
-                   t->name, t->n_dims + 1);
+                   t->name, t->n_dims);
     if (pairs && (!is_last || k != map->n_over - 1))
         luaL_error(lua, "'%s': pairs are along the last dim of the tensor and of 'over'", t->name);
     if (t->n_dims > 0 && memchr(t->dim, k, (size_t)t->n_dims))

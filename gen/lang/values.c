@@ -531,7 +531,7 @@ static int tensor_call(lua_State *lua)
         index[i] = lift(lua, i + 2, in->name);
         if (t->ir->node[index[i]].type != TYPE_I32)
             return luaL_error(lua, "input '%s': index %d is %s; indices are integers: write i32(...)",
-                              in->name, i + 1, ir_type_name(t->ir->node[index[i]].type));
+                              in->name, i, ir_type_name(t->ir->node[index[i]].type));
     }
     push_value(lua, ir_load(t->ir, input, index, n, trace_place(lua)));
     return 1;

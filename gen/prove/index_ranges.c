@@ -58,6 +58,7 @@ struct search {
     int unknown;  /* a read whose index is not known; -1: none */
     int unknown_context;
     const int64_t *fixed; /* sizes that are given, or negative; NULL: none is */
+    uint64_t own;         /* dims of their own beyond which something is read */
     int64_t *fit;         /* NULL, or sizes to be raised to what is read */
 };
 
@@ -169,7 +170,8 @@ static bool reads_outside(struct search *s, int node, const int64_t *sizes, stru
         }
         if (leaves_32_bits(v))
             continue;
-        if (is_own_size(s->ir, dim) && v.high >= size) {
+        if (is_own_size(s->ir, dim) && v.high >= size && !(s->fixed && s->fixed[dim->sym] >= 0)) {
+            s->own |= UINT64_C(1) << dim->sym;
             if (s->fit && v.high < 0x1p20 && s->fit[dim->sym] <= (int64_t)v.high)
                 s->fit[dim->sym] = (int64_t)v.high + 1;
             if (v.low >= 0)
@@ -413,7 +415,7 @@ static void say_trouble(struct phrase *to, const struct search *s, const struct 
     else if (t->kind == DIVIDES_BY_0)
         lathe__say(to, "the divisor %s may be 0", text);
     else
-        lathe__say(to, "index %d of %s is from %.0f to %.0f, outside 0..%.0f", t->arg + 1, text, t->value.low,
+        lathe__say(to, "dim %d of %s is read from %.0f to %.0f, outside 0..%.0f", t->arg, text, t->value.low,
                    t->value.high, t->size - 1);
 }
 
@@ -519,14 +521,9 @@ static void warn(struct search *s, struct trouble *t, struct proof *out)
     out->line = proof_line(s->ir, t->node);
 }
 
-/* That it holds everywhere. */
-static void say_all(struct phrase *to, const struct search *s)
+static void say_lengths(struct phrase *to, const struct search *s)
 {
     const int *length = proofs_of(s->ir)->length;
-    if (s->fixed) {
-        lathe__say(to, "holds for the sizes that are given, and the largest of others");
-        return;
-    }
     lathe__say(to, "holds up to ");
     for (int k = 0; k < 2 && length[k] != SYM_ONE; k++) {
         lathe__say(to, "%s", k ? ", " : "");
@@ -538,11 +535,41 @@ static void say_all(struct phrase *to, const struct search *s)
         lathe__say(to, " = %lld", (long long)LENGTH_MAX);
 }
 
-static void say_unknown(const struct search *s, struct proof *out)
+/* Dims of their own that have to be long enough: those beyond which something is read where they are 1. */
+static void find_own(struct search *s)
+{
+    int64_t dim[SYM_COUNT];
+    struct trouble unused;
+    sizes_of(s, &EVERYTHING, dim);
+    for (int sym = SYM_FREE; sym < SYM_COUNT; sym++)
+        dim[sym] = s->fixed && s->fixed[sym] >= 0 ? dim[sym] : 1;
+    s->own = 0;
+    find_trouble(s, dim, NULL, &unused);
+}
+
+/* That it holds everywhere. */
+static void say_all(struct phrase *to, const struct search *s)
+{
+    if (s->fixed)
+        lathe__say(to, "holds for the sizes that are given, and the largest of others");
+    else
+        say_lengths(to, s);
+    bool first = true;
+    for (int sym = SYM_FREE; sym < SYM_COUNT; sym++) {
+        if (!(s->own >> sym & 1))
+            continue;
+        lathe__say(to, "%s", first ? ", where tensors are long enough in " : ", ");
+        say_size(to, s->ir, sym);
+        first = false;
+    }
+}
+
+static void say_unknown(struct search *s, struct proof *out)
 {
     char text[100];
     if (s->unknown < 0) {
         struct phrase to = {{0}, 0};
+        find_own(s);
         say_all(&to, s);
         snprintf(out->note, sizeof out->note, "%.*s", (int)sizeof out->note - 1, to.text);
         return;

@@ -120,9 +120,9 @@ printf 'return attention { inputs = { b = tensor("f32", "h", 64) },\n  score_mod
 expect 0 'warn   holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond (ranges.lua:2)' '' "$LATHE" check ranges.lua
 expect 0 'ok     holds for the sizes that are given' '' "$LATHE" check ranges.lua --problem q=40,kv=40
 sed 's/min(at.q - at.kv, 63)/at.q - at.kv/' ranges.lua >table.lua
-expect 0 'warn   holds up to q, kv = 64: index 2 of x.b(at.h, at.q - at.kv) is from 0 to 127, outside 0..63 at q, kv = 128 (table.lua:2)' '' "$LATHE" check table.lua
+expect 0 'warn   holds up to q, kv = 64: dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 127, outside 0..63 at q, kv = 128 (table.lua:2)' '' "$LATHE" check table.lua
 expect 0 'ok     holds up to q, kv = 16777216' '' "$LATHE" check causal
-expect 0 'bytes' 'warning: table.lua:2: at these sizes index 2 of x.b(at.h, at.q - at.kv) is from 0 to 99, outside 0..63' "$LATHE" gen table.lua --arch sm_90a --problem q=100,kv=100 -o table.cu
+expect 0 'bytes' 'warning: table.lua:2: at these sizes dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 99, outside 0..63' "$LATHE" gen table.lua --arch sm_90a --problem q=100,kv=100 -o table.cu
 expect 0 'bytes' '' "$LATHE" gen table.lua --arch sm_90a --problem q=64,kv=64 -o table.cu
 # what it is checked on: --problem, --input and --set, as of run; a failure says what was tried
 cat >pages.lua <<'LUA'

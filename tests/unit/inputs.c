@@ -61,10 +61,10 @@ TEST(the_size_of_what_is_left_out_is_0)
 TEST(unknown_sizes_are_listed)
 {
     static const char text[] = "return attention { inputs = { page = tensor('i32', 'slots') },\n"
-                               "  score_mod = function(s, at) return s + at.n_pages end }";
+                               "  score_mod = function(s, at) return s + at.n_leaves end }";
     struct diag diag = {0};
     CHECK(spec_load("test.lua", text, strlen(text), &diag) == NULL);
-    CHECK_HAS(diag.entry[0].text, "'at' has no field 'n_pages' here");
+    CHECK_HAS(diag.entry[0].text, "'at' has no field 'n_leaves' here");
     CHECK_HAS(diag.entry[0].text, "n_slots)");
     CHECK_EQ(diag.entry[0].line, 2);
 }
@@ -157,7 +157,8 @@ TEST(ranges_that_are_none)
     refuse("tensor('i32', 'b', { range = { 0, 4294967296 } })", form);
     refuse("tensor('i32', 'b', { range = { 2, 2 } })", "option 'range' has no value: 2 <= value < 2");
     refuse("tensor('u8', 'b', { range = { -1, 2 } })", "within 0 <= value < 256");
-    refuse("tensor('i32', 'b', { range = { 0, 'pages' } })", "its range names 'pages', which is no dim here");
+    refuse("tensor('i32', 'b', { range = { 0, 'leaves' } })",
+           "its range names 'leaves', which is no dim here");
     refuse("tensor('f32', 'b', { range = { 0, 'kv' } })", "option 'range' of floats is { least, most }");
     refuse("tensor('f32', 'b', { range = { 2, 2 } })", "option 'range' of floats is { least, most }");
     refuse("tensor('f32', 'b', { sorted = true })", "option 'sorted' is of integers");
@@ -224,10 +225,10 @@ TEST(the_host_device_holds_data_against_its_range)
 /* ---- the data of proofs ----------------------------------------------------------------------------------
  */
 
-/* index 5 is never read where ids are below pages = 5; sizes, data and what is left out are the caller's. */
+/* index 5 is never read where ids are below leaves = 5; sizes, data and what is left out are the caller's. */
 static const char PAGES[] =
-    "return attention { inputs = { page = tensor('i32', 'b', 'slots', { range = { 0, 'pages' } }),\n"
-    "    bias = tensor('f32', 'pages', { grad = true }), more = tensor('f32', 'h', { optional = true }) },\n"
+    "return attention { inputs = { page = tensor('i32', 'b', 'slots', { range = { 0, 'leaves' } }),\n"
+    "    bias = tensor('f32', 'leaves', { grad = true }), more = tensor('f32', 'h', { optional = true }) },\n"
     "  score_mod = function(s, at, x) return s + x.more(at.h) + x.bias(x.page(at.b, at.kv // 2)) end }";
 
 static int prove_sizes(const char *text, const struct prove_given *given, struct proof *proof)
@@ -245,7 +246,7 @@ TEST(proofs_take_what_is_given)
     struct ir *ir = load_spec(PAGES);
     prove_given_init(&given);
     for (int k = 0; k < ir->n_free; k++)
-        given.dim[SYM_FREE + k] = strcmp(ir->free_name[k], "pages") == 0 ? 5 : 40;
+        given.dim[SYM_FREE + k] = strcmp(ir->free_name[k], "leaves") == 0 ? 5 : 40;
     ir_free(ir);
     given.dim[SYM_B] = 1;
     given.dim[SYM_H] = 3;

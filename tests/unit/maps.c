@@ -27,7 +27,7 @@ TEST(wrong_maps_say_what_to_write)
     wrong(MAP("results = { y = tensor('i32') }, forward = function() return 1.5 end"),
           "returns f32 for the i32 result 'y'; write i32(...)");
     wrong(MAP("results = { y = tensor('float', 'm') }, forward = function() return 1 end"),
-          "dim 1 must be one of 'over'");
+          "dim 0 must be one of 'over'");
     wrong(MAP("results = { y = tensor('float', half('n'), 'rows') }, forward = function() return 1 end"),
           "pairs are along the last dim");
     wrong(MAP("results = { y = tensor('float', { alias = 'x' }) }, forward = function() return 1 end"),

@@ -2,7 +2,7 @@
 return attention {
   inputs = {
     bias = tensor("f32", "h", { grd = true }), -- error: unknown option 'grd'
-    slopes = tensor("f32", {}, "h"), -- error: dim 1 must be a name
+    slopes = tensor("f32", {}, "h"), -- error: dim 0 must be a name
     gate = scalar("f32", "h"), -- error: a scalar has no dims
   },
   mask = causal, -- error: unknown field 'mask'
