@@ -35,14 +35,14 @@ def _translated(words: list[str]) -> str:
     from .torch import spec_of
 
     sizes = {}
-    mods = {"score_mod": None, "block_mask": None}
+    mods = {"score_mod": None, "mask_mod": None}
     for word in words:
         name, sign, value = word.partition("=")
         if sign and name in _SIZES and value.isdigit():
             sizes[name] = int(value)
             continue
         mod = _named(word)
-        place = "score_mod" if _takes(mod) == 5 else "block_mask"
+        place = "score_mod" if _takes(mod) == 5 else "mask_mod"
         if mods[place] is not None:
             raise ArgumentError(f"translate: expected one score_mod and one mask_mod at most, given another: {word}")
         mods[place] = mod

@@ -144,7 +144,8 @@ def block_diffusion(n=12, size=4):
     def mask(b, h, q_idx, kv_idx):
         noised, other = q_idx < n, kv_idx < n
         mine, its = q_idx % n // size, kv_idx % n // size
-        return ((mine == its) & (noised == other)) | ((mine > its) & noised & ~other) | ((mine >= its) & ~noised & ~other)
+        own, before = (mine == its) & (noised == other), (mine > its) & noised & ~other
+        return own | before | ((mine >= its) & ~noised & ~other)
 
     return mask
 
@@ -322,7 +323,11 @@ def document_bias():
 def computed_before():
     """What captured tensors alone decide: an exponential, a row, a cast."""
     rates, bias = learned(H), learned(3, H, S)
-    return (lambda score, b, h, q, kv: score - rates.exp()[h] * (q - kv).abs() + bias[1][h, kv] + bias.sum()), (rates, bias)
+
+    def mod(score, b, h, q_idx, kv_idx):
+        return score - rates.exp()[h] * (q_idx - kv_idx).abs() + bias[1][h, kv_idx] + bias.sum()
+
+    return mod, (rates, bias)
 
 
 def in_place():
@@ -354,7 +359,8 @@ def whole_numbers():
     def mod(score, b, h, q_idx, kv_idx):
         d = q_idx - 2 * kv_idx - 3
         parts = [d // 4, d % 5, d % -3, torch.div(d, 4, rounding_mode="trunc"), torch.fmod(d, 5), d >> 2, d & 6, d ^ 3,
-                 d.abs() << 1, torch.sign(d), ~d, (d > 0) * 3, (d > 0) + (d < -4), (d / 3).long(), d**2, -d // 3]  # fmt: skip
+                 d.abs() << 1, torch.sign(d), ~d, (d > 0) * 3, (d > 0) + (d < -4), (d / 3).long(), d**2,
+                 -d // 3]  # fmt: skip
         total = score
         for i, part in enumerate(parts):
             total = total + part * (0.01 * (i + 1))

@@ -1,6 +1,9 @@
 """lathe.torch.flex_attention against torch's own, on the host device: results, gradients, what is refused."""
 
+import functools
+
 import lathe
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -68,7 +71,7 @@ def test_both_with_grouped_heads_and_a_scale():
     compare(tensors(kv_heads=2), mod, made(mods.document(), mods.S, mods.S), learned, scale=0.3)
 
 
-# ---- forms of a call ---------------------------------------------------------------------------------------------------
+# ---- forms of a call -------------------------------------------------------------------------------------------------
 
 
 def test_results_are_those_of_torch():
@@ -112,7 +115,7 @@ def test_autocast_is_that_of_torch():
         assert attend(q, k, v).dtype is torch.bfloat16
 
 
-# ---- lists of blocks -----------------------------------------------------------------------------------------------------
+# ---- lists of blocks -------------------------------------------------------------------------------------------------
 
 
 def lists(mask_mod=None, full=False):
@@ -131,7 +134,9 @@ def dense(block_mask, mask_mod=None):
     part = spread(block_mask.kv_num_blocks, block_mask.kv_indices)
     if mask_mod:
         part = part & mask_mod(0, 0, torch.arange(mods.S)[:, None], torch.arange(mods.S)[None])
-    return part | spread(block_mask.full_kv_num_blocks, block_mask.full_kv_indices) if block_mask.full_kv_indices is not None else part
+    if block_mask.full_kv_indices is None:
+        return part
+    return part | spread(block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
 
 
 @pytest.mark.parametrize("mask_mod, full", [(None, False), (mods.causal, False), (mods.causal, True), (None, True)])
@@ -154,7 +159,7 @@ def test_a_block_mask_of_another_length_is_refused():
         attend(*tensors(mods.S, 20), block_mask=made(mods.causal, mods.S, mods.S))
 
 
-# ---- what changes from call to call ------------------------------------------------------------------------------------
+# ---- what changes from call to call ----------------------------------------------------------------------------------
 
 
 def count_traces(monkeypatch):
@@ -196,27 +201,109 @@ def test_values_of_tensors_are_read_at_each_call():
 WIDTH = 3
 
 
+def get_width(of):
+    return of.width
+
+
+def by_attribute(of=None):
+    return by_attribute.width
+
+
 class Settings:
     width = 3
 
+    def __init__(self, width):
+        self.width = width
 
-def test_numbers_that_change_are_seen(monkeypatch):
+    @property
+    def twice(self):
+        return self.width * 2
+
+    def __call__(self, b, h, q_idx, kv_idx):
+        return self.near(q_idx - kv_idx)
+
+    def near(self, distance):
+        return distance < self.width
+
+
+class Odd(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner.width = width
+
+    def forward(self, distance):
+        return distance < self.inner.width
+
+
+def readers():
+    """Masks that read a width in many places, each with what sets it."""
+    box, row, one, odd, layer = {"width": 3}, [0, 3], Settings(3), Odd(width=3), Layer(3)
+    by_attribute.width = 3
+    held = np.array([3])
+    bend = torch.nn.Hardtanh(-1000.0, 2.0)
+    local = 3
+
+    def set_local(width):
+        nonlocal local
+        local = width
+
+    def inside(b, h, i, j):
+        import flex_mods
+
+        return i - j < flex_mods.WIDTH
+
+    mods.WIDTH = 3
+    module = mods
+    return {
+        "global": (lambda b, h, i, j: i - j < WIDTH, lambda w: globals().update(WIDTH=w)),
+        "dict": (lambda b, h, i, j: i - j < box["width"], lambda w: box.update(width=w)),
+        "list": (lambda b, h, i, j: i - j < row[1], lambda w: row.__setitem__(1, w)),
+        "closure": (lambda b, h, i, j: i - j < local, set_local),
+        "object": (lambda b, h, i, j: i - j < one.width, lambda w: setattr(one, "width", w)),
+        "property": (lambda b, h, i, j: 2 * (i - j) < one.twice, lambda w: setattr(one, "width", w)),
+        "argument": (lambda b, h, i, j: i - j < get_width(one), lambda w: setattr(one, "width", w)),
+        "method": (lambda b, h, i, j: one.near(i - j), lambda w: setattr(one, "width", w)),
+        "callable": (lambda b, h, i, j: one(b, h, i, j), lambda w: setattr(one, "width", w)),
+        "itself": (one, lambda w: setattr(one, "width", w)),
+        "bound": (one.__call__, lambda w: setattr(one, "width", w)),
+        "getattr": (lambda b, h, i, j: i - j < getattr(one, "width"), lambda w: setattr(one, "width", w)),
+        "class": (lambda b, h, i, j: i - j < Settings.width, lambda w: setattr(Settings, "width", w)),
+        "odd": (lambda b, h, i, j: i - j < odd.width, lambda w: odd.update(width=w)),
+        "function": (lambda b, h, i, j: i - j < by_attribute(), lambda w: setattr(by_attribute, "width", w)),
+        "array": (lambda b, h, i, j: i - j < int(held[0]), lambda w: held.__setitem__(0, w)),
+        "layer": (lambda b, h, i, j: layer(i - j), lambda w: setattr(layer.inner, "width", w)),
+        "torch": (lambda b, h, i, j: i - j <= bend((i - j).float()), lambda w: setattr(bend, "max_val", w - 1.0)),
+        "module": (lambda b, h, i, j: i - j < module.WIDTH, lambda w: setattr(mods, "WIDTH", w)),
+        "import": (inside, lambda w: setattr(mods, "WIDTH", w)),
+        "partial": (functools.partial(lambda of, b, h, i, j: i - j < of.width, one),
+                    lambda w: setattr(one, "width", w)),
+    }
+
+
+@pytest.mark.parametrize("name", readers())
+def test_numbers_that_change_are_seen(name):
     q, k, v = tensors(grad=False)
-    box, local, settings = {"width": 3}, 3, Settings()
-    read = [
-        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < WIDTH,
-        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < box["width"],
-        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < local,
-        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < settings.width,
-        lambda b, h, q_idx, kv_idx: q_idx - kv_idx < getattr(settings, "width"),
-    ]
-    before = [attend(q, k, v, block_mask=mask) for mask in read]
-    monkeypatch.setitem(globals(), "WIDTH", 9)
-    box["width"], local, settings.width = 9, 9, 9
-    wide = of_torch(q, k, v, None, made(lambda b, h, i, j: i - j < 9, mods.S, mods.S))[0]
-    for old, mask in zip(before, read):
+    mask, put = readers()[name]
+    for width in (3, 9, 5):
+        put(width)
+        wide = of_torch(q, k, v, None, made(lambda b, h, i, j: i - j < width, mods.S, mods.S))[0]
         same(attend(q, k, v, block_mask=mask), wide)
-        assert (old - wide).abs().max() > 1e-3
+    put(3)
+
+
+def test_longer_calls_are_not_traced_again(monkeypatch):
+    done = count_traces(monkeypatch)
+    for n in range(3, 12):
+        q, k, v = tensors(1, n, grad=False)
+        mod = lambda score, b, h, q_idx, kv_idx: score - kv_idx * 0.25  # noqa: E731
+        same(attend(q, k, v, mod), of_torch(q, k, v, mod)[0])
+    assert len(done) == 1
 
 
 def test_tensors_of_earlier_calls_are_not_kept():
@@ -235,7 +322,7 @@ def test_tensors_of_earlier_calls_are_not_kept():
     assert gone() is None
 
 
-# ---- the text ----------------------------------------------------------------------------------------------------------
+# ---- the text --------------------------------------------------------------------------------------------------------
 
 
 def test_the_text_is_readable():
@@ -260,6 +347,13 @@ return attention {
 }
 """
     assert lathe.compile(text).check().passed
+
+
+@pytest.mark.parametrize("name", ["document_of", "shared_prefix", "flamingo", "natten", "block_diffusion", "by_head"])
+def test_the_text_of_a_mask_is_sound(name):
+    n_q, n_kv = mods.LENGTHS.get(name, (mods.S, mods.S))
+    text = lathe.torch.spec_of(None, mods.MASKS[name](), b=mods.B, h=mods.H, q=n_q, kv=n_kv)
+    assert [p for p in lathe.compile(text).check() if p.warned or p.unseen or not p.passed] == []
 
 
 def code_of(op, shapes, backward, more):
@@ -299,7 +393,7 @@ def test_the_kernel_is_that_of_a_spec_by_hand(name, backward):
     assert one == code_of(by_hand, shapes, backward, more)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def refused(mod, *parts, mask=False):
@@ -370,7 +464,7 @@ def test_numbers_that_would_differ_are_refused():
     refused(lambda s, b, h, q, kv: s % 0.3, "torch.floor(a / b)")
     refused(lambda s, b, h, q, kv: s + (q * 100_000_000), "32 bits")
     refused(lambda s, b, h, q, kv: s + (q + 5_000_000_000) % 7, "32 bits")
-    refused(lambda s, b, h, q, kv: s + q.to(torch.int8) * 100, "int8 would wrap around")
+    refused(lambda s, b, h, q, kv: s + q.to(torch.int8) * 100, "int8 may wrap around")
     refused(lambda s, b, h, q, kv: s.to(torch.bfloat16) + 0.1, "a cast to bfloat16")
     refused(lambda s, b, h, q, kv: s.double() + 0.1, "float64")
     wide = torch.zeros(mods.S, dtype=torch.float64)
@@ -389,6 +483,6 @@ def test_a_file_is_translated(tmp_path, capsys, monkeypatch):
     assert "mask_mod = function(at, x) return lt(at.q - at.kv, 4) end" in capsys.readouterr().out
     assert main(["translate", "mine.py:bad"]) == 1
     assert "mine.py:6: a value of a tensor is read in Python" in capsys.readouterr().err
-    for word, told in (("mine", "expected FILE.py:NAME"), ("mine.py:none", "has no none"), ("no.py:x", "no file no.py")):
+    for word, told in (("mine", "expected FILE.py:NAME"), ("mine.py:n", "has no n"), ("no.py:x", "no file no.py")):
         assert main(["translate", word]) == 1
         assert told in capsys.readouterr().err

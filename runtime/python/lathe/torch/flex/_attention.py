@@ -19,9 +19,11 @@ from ._watch import Seen, watch
 
 _SCORE = ("s", "b", "h", "q", "kv")
 _MASK = _SCORE[1:]
+_TRANSLATIONS = 64  # of a trace
 _MOST = 1024  # traces, translations and ops that are kept, each
 _AuxRequest = getattr(flex, "AuxRequest", None)
 _AuxOutput = getattr(flex, "AuxOutput", None)
+_is_compiling = torch.compiler.is_compiling
 _graphs: dict = {}
 _ops: dict[str, object] = {}
 
@@ -34,21 +36,44 @@ class Traced:
         self.mask: Graph | None = trace(mask_mod, _MASK, float_dtype, device, KNOWN) if mask_mod else None
         places = {id(t): i for i, t in enumerate(seen.tensors)}
         captured = [n for g in (self.score, self.mask) if g for n in g.captured]
-        self.is_lasting = not seen.opaque and all(id(n.tensor) in places for n in captured)
+        self.is_lasting = not seen.opaque and all(id(n.tensor) in places for n in captured) and self._is_watched(seen)
         for node in captured:
             node.settle(places.get(id(node.tensor), -1), self.is_lasting)
-        self.names = seen.names
+        self.names = seen.labels
         self.float_dtype = float_dtype
         self.translations: list[Translation] = []
         self._held = seen.held
+
+    def _is_watched(self, seen: Seen) -> bool:
+        """Has no function run that the walk has not looked into?"""
+        return all(g.codes is not None and _outer(g.codes, seen.codes) for g in (self.score, self.mask) if g)
 
     def translation(self, ask: "Asked") -> "Translation":
         for found in self.translations:
             if found.serves(ask):
                 return found
-        made = Translation(self, ask)
+        made = self._translate(ask)
+        if len(self.translations) >= _TRANSLATIONS:
+            self.translations.clear()
         self.translations.append(made)
         return made
+
+    def _translate(self, ask: "Asked") -> "Translation":
+        if not any(g.captured for g in (self.score, self.mask) if g):
+            try:  # a cache that grows by a token a call need not be looked at each time
+                return Translation(self, Asked(ask.sizes.rounded(), *ask.fixed()))
+            except c.SpecError:
+                pass
+        return Translation(self, ask)
+
+
+def _outer(ran: set, walked: set) -> bool:
+    """Codes that are made inside of one that was walked count as that."""
+    known, new = set(), set(walked)
+    while new:
+        known |= new
+        new = {part for code in new for part in code.co_consts if hasattr(part, "co_code")} - known
+    return ran <= known
 
 
 class Asked:
@@ -66,11 +91,11 @@ class Asked:
 class Translation:
     """A spec of two mods, and how its inputs come from captured tensors."""
 
-    def __init__(self, traced: Traced, ask: Asked):
+    def __init__(self, traced: Traced, ask: Asked, with_ranges: bool = False):
         self.asked = ask
         inputs = Inputs(traced.names, traced.float_dtype)
         parts = Parts(traced.score, traced.mask, inputs, ask.sizes)
-        parts.scale, parts.block = ask.scale, ask.block
+        parts.scale, parts.block, parts.with_ranges = ask.scale, ask.block, with_ranges
         parts.with_maximum = "max_scores" in ask.results
         self.text = parts.text()
         self.inputs = inputs.unique()
@@ -131,7 +156,6 @@ def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen]:
     return found, seen
 
 
-@torch.compiler.disable
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
                    kernel_options=None, *, return_aux=None):  # fmt: skip
     """torch.nn.attention.flex_attention on kernels of Lathe: the same arguments, the same results, with gradients.
@@ -144,6 +168,9 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     them. kernel_options are hints for torch's own kernels, and are not looked at. Under torch.compile this call stays
     as it is, between two graphs.
     """
+    if _is_compiling():
+        return _apart(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
+                      return_aux=return_aux)  # fmt: skip
     _check(query, key, value, enable_gqa, block_mask)
     results = _results(return_lse, return_aux)
     blocks = _blocks(block_mask, query, key)
@@ -158,6 +185,9 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     return _answer(made, results, return_aux)
 
 
+_apart = torch.compiler.disable(flex_attention)
+
+
 def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise c.ArgumentError("flex_attention: expected query, key and value of 4 dims, [b, h, tokens, d]")
@@ -167,7 +197,9 @@ def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
             "enable_gqa=True for grouped ones"
         )
     if q.shape[0] != k.shape[0] and (k.shape[0] != 1 or block_mask is None):
-        raise c.ArgumentError(f"flex_attention: expected one batch, given {q.shape[0]} of queries, {k.shape[0]} of keys")
+        raise c.ArgumentError(
+            f"flex_attention: expected one batch, given {q.shape[0]} of queries and {k.shape[0]} of keys"
+        )
 
 
 def _blocks(block_mask, q, k) -> Blocks:
@@ -179,8 +211,8 @@ def _blocks(block_mask, q, k) -> Blocks:
         raise c.ArgumentError(f"block_mask: expected a BlockMask or a mask_mod, given {type(block_mask).__name__}")
     if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", None):
         raise c.ArgumentError(
-            "block_mask: a slice of a BlockMask, whose function would see other heads; make one by create_block_mask, or "
-            "give the mask_mod itself"
+            "block_mask: a slice of a BlockMask, whose function would see other heads; make one by create_block_mask, "
+            "or give the mask_mod itself"
         )
     if block_mask.BLOCK_SIZE[0] < flex._LARGE_SPARSE_BLOCK_SIZE:
         _check_lengths(block_mask, q, k)
@@ -225,20 +257,19 @@ def _answer(made, results, return_aux):
     return (by_name["o"], by_name["lse"]) if "lse" in by_name else by_name["o"]
 
 
-def spec_of(score_mod=None, block_mask=None, *, scale=None, b=None, h=None, q=None, kv=None, dtype=torch.float32) -> str:
+def spec_of(score_mod=None, mask_mod=None, *, scale=None, b=None, h=None, q=None, kv=None, dtype=torch.float32) -> str:
     """The spec that `flex_attention` makes of mods, as the text of a Lua file.
 
-    block_mask: a mask_mod or a BlockMask. b, h, q and kv, the batch, heads and lengths of a call, let captured tensors
+    mask_mod: one, or a BlockMask. b, h, q and kv, the batch, heads and lengths of a call, let captured tensors
     of these sizes have their dims by name, and integers be held against 32 bits.
     """
     block = None
-    mask_mod = block_mask
-    if isinstance(block_mask, flex.BlockMask):
-        found = blocks_of(block_mask)
+    if isinstance(mask_mod, flex.BlockMask):
+        q, kv = q or mask_mod.seq_lengths[0], kv or mask_mod.seq_lengths[1]
+        found = blocks_of(mask_mod)
         mask_mod, block = found.mask_mod, None if found.table is None else tuple(found.block)
-        q, kv = q or block_mask.seq_lengths[0], kv or block_mask.seq_lengths[1]
     seen = watch(score_mod, mask_mod)
     device = seen.tensors[0].device if seen.tensors else torch.device("cpu")
     working = torch.float64 if dtype is torch.float64 else torch.float32
     traced = Traced(score_mod, mask_mod, seen, working, device)
-    return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",))).text
+    return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",)), True).text

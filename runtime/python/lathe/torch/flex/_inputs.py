@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._lua import RESERVED
+from ._lua import TAKEN
 from ._trace import Graph, Node, _count, _leaves, refuse
 
 _DTYPES = {torch.float32: "float", torch.float16: "float", torch.bfloat16: "float", torch.float64: "float",
@@ -14,6 +14,10 @@ _DTYPES = {torch.float32: "float", torch.float16: "float", torch.bfloat16: "floa
 
 class Sizes:
     """Lengths of a call by the names of dims, or None where nobody has said them."""
+
+    def rounded(self) -> "Sizes":
+        """Up to powers of two, for a text that serves some longer calls, too."""
+        return Sizes(*(1 << (n - 1).bit_length() if n else n for n in self.by_name.values()))
 
     def __init__(self, b=None, h=None, q=None, kv=None):
         self.by_name = {"b": b, "h": h, "q": q, "kv": kv}
@@ -33,6 +37,7 @@ class Input:
         self.sources = captured_of(node)
         self.has_gradient = node.dtype.is_floating_point and any(s.needs for s in self.sources)
         self.dims: list[str] = []
+        self.indexes = 0  # the size of a dim that its values go into, as they are
 
     def place_dims(self, sizes: Sizes) -> None:
         """A dim that is always read by one index of the pair, and is as long as that goes, is that dim."""
@@ -47,9 +52,13 @@ class Input:
             return "kv"
         return f"{self.name}_{i}"
 
-    def declaration(self) -> str:
+    def declaration(self, with_ranges: bool) -> str:
+        """with_ranges: numbers that go into a dim say so, from its end, too. They are of one length, so a text that
+        serves all lengths has none."""
         quoted = [d if d.isdigit() else f'"{d}"' for d in self.dims]
         options = ", { grad = true }" if self.has_gradient else ""
+        if with_ranges and self.indexes and _DTYPES[self.node.dtype] == "i32":
+            options = f", {{ range = {{ -{self.indexes}, {self.indexes} }} }}"
         return f'{self.name} = tensor("{_DTYPES[self.node.dtype]}", {", ".join(quoted)}{options})'
 
     def told(self) -> str:
@@ -102,7 +111,7 @@ class Inputs:
         stem = f"t_{stem}" if stem[0].isdigit() else stem
         taken = {i.name for i in self.by_node.values()}
         names = (stem if n == 0 else f"{stem}_{n + 1}" for n in range(len(taken) + 2))
-        return next(n for n in names if n not in taken and n not in RESERVED and not (n[0] == "d" and n[1:] in taken))
+        return next(n for n in names if n not in taken and n not in TAKEN and not (n[0] == "d" and n[1:] in taken))
 
 
 def captured_of(node: Node) -> list[Node]:

@@ -15,16 +15,20 @@ _SYMBOLS = {"|": OR, "~": XOR, "&": AND, "<<": SHIFT, ">>": SHIFT, "+": SUM, "-"
 _INF = math.inf
 I32 = (-(2**31), 2**31 - 1)
 
-# Names that a local would hide.
+# Names that a local would hide, and those that an input cannot have.
 RESERVED = set(
     "and break do else elseif end false for function goto if in local nil not or repeat return then true until while "
-    "at x s ipairs inf pi exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid silu erf normal_cdf gelu relu abs min max "
-    "clamp floor ceil lt le gt ge eq ne where random f32 i32 detach rowmax rowmin rowsum dimsum dimmax cumsum revcumsum "
-    "logcumsumexp revlogcumsumexp rank placed taken cumexpsum revcumexpsum splitsum splitmax softplus unit causal both "
-    "either softmax softmax_with_sink softmax_with_dropout elementwise_weights softmax_states softmax_step "
+    "at x s block ipairs inf pi exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid silu erf normal_cdf gelu relu abs "
+    "min max clamp floor ceil lt le gt ge eq ne where random f32 i32 detach rowmax rowmin rowsum dimsum dimmax cumsum "
+    "revcumsum logcumsumexp revlogcumsumexp rank placed taken cumexpsum revcumexpsum splitsum splitmax softplus unit "
+    "causal both either softmax softmax_with_sink softmax_with_dropout elementwise_weights softmax_states softmax_step "
     "softmax_epilogue softmax_weight softmax_combine finite inverse log_of_sum activation gated rotary rope_inputs "
     "rope_angle lrpe md_lrpe over_d over_n adamw_step packed_sequence attention linear_attention rowwise elementwise "
-    "online_func tensor scalar param half interleaved chain q k v o q2 k2 dq dk dv do lse b h h_kv kv d d_v".split()
+    "online_func tensor scalar param half interleaved chain with_maximum".split()
+)
+TAKEN = RESERVED | set(
+    "q k v o q2 k2 dq dk dv do lse dlse b h h_kv kv d d_v q_start used_kv pages cu_q cu_kv part_o part_rows max_scores "
+    "live_blocks".split()
 )
 
 
@@ -113,15 +117,17 @@ def truth(e: Expr) -> Expr:
 def as_kind(e: Expr, kind: str) -> Expr:
     if kind == BOOL:
         return truth(e)
+    if kind == INT and e.kind == FLOAT:
+        return constant(int(e.value)) if e.value is not None else call("i32", e, kind=INT)
     return real(e) if kind == FLOAT else number(e)
 
 
-def check_range(node: Node, e: Expr) -> None:
+def check_range(node: Node, e: Expr, reads_table: bool) -> None:
     """Integers of torch have 64 bits here, ours 32: what positions alone take beyond them is refused."""
     if e.kind != INT:
         return
     lo, hi = I32
-    if node.dtype in (torch.int8, torch.uint8, torch.int16) and node.func and node.operator not in ("index", "_to_copy"):
+    if node.dtype in (torch.int8, torch.uint8, torch.int16) and not reads_table:
         info = torch.iinfo(node.dtype)
         lo, hi = info.min, info.max
     ends = [v for v in (e.lo, e.hi) if abs(v) != _INF]
@@ -129,6 +135,6 @@ def check_range(node: Node, e: Expr) -> None:
     if any(v < lo or v > hi for v in ends) or (narrow and len(ends) < 2):
         if narrow:
             dtype = str(node.dtype).removeprefix("torch.")
-            refuse(node.place, f"{dtype} would wrap around in `{e.text}`; cast to torch.int32 before")
+            refuse(node.place, f"{dtype} may wrap around in `{e.text}`; cast to torch.int32 instead, or before")
         refuse(node.place, f"an integer may leave 32 bits in `{e.text}`, and integers of kernels have no more; keep it "
                "smaller, as by % before *, or compute it in float")  # fmt: skip

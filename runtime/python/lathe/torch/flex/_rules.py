@@ -32,6 +32,7 @@ local function nearest(a)
   local up = gt(rest, 0.5) | eq(rest, 0.5) & ne(floor(low * 0.5) * 2.0, low)
   return where(up, low + 1.0, low)
 end""",
+    "from_end": "local function from_end(i, n) return where(lt(i, 0), i + n, i) end -- -1 is the last of n",
     "sign": "local function sign(a) return where(gt(a, 0), 1, 0) - where(lt(a, 0), 1, 0) end",
     "square": "local function square(a) return a * a end",
     "cube": "local function cube(a) return a * a * a end",
@@ -69,7 +70,7 @@ def _ends(*values):
 
 
 @rule("add", "sub", "rsub")
-def _sum(t, node, a, b, *, alpha=1):
+def _sum(t, node, a, b, alpha=1):
     if node.operator == "rsub":
         a, b = b, a
     a, b = expr(a), expr(b)
@@ -454,7 +455,8 @@ def _shift(t, node, a, b):
         return binary(">>", a, b, INT, 0, a.hi)
     if b.hi > 30:
         refuse(node.place, "a shift by 31 of what may be negative; shift by at most 30")
-    return binary("//", a, binary("<<", constant(1), b, INT), INT, a.lo, a.hi)  # keeps the sign, as in torch
+    step = constant(1 << b.value) if b.value is not None else binary("<<", constant(1), b, INT)
+    return binary("//", a, step, INT, a.lo, a.hi)  # keeps the sign, as in torch
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------

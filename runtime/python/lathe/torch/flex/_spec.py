@@ -12,6 +12,7 @@ from ._lua import ATOM, BOOL, FLOAT, INT, RESERVED, Expr, call, check_range, con
 from ._rules import HELPERS, RULES
 from ._trace import Graph, Node, _count, _leaves, refuse
 
+_LONG = 88  # columns of an expression that gets a name
 _READERS = {"index", "index_select", "gather", "take", "select"}
 KNOWN = frozenset(RULES) | _READERS
 
@@ -26,6 +27,7 @@ class Emitter:
         self._done: dict[Node, Expr] = {}
         self._uses: dict[Node, int] = {}
         self._wide: dict[Node, bool] = {}
+        self._named: dict[str, str] = {}  # locals by what they are
         for name, node in graph.symbols.items():
             self._done[node] = self._symbol(name)
         live = live_nodes(graph)
@@ -45,30 +47,31 @@ class Emitter:
 
     def _emit(self, node: Node) -> None:
         if _count(node.shape) != 1 and not any(is_row(o) for o in node.operands()):
-            refuse(node.place, f"{node.func}: makes {_count(node.shape)} values of a pair (shape {list(node.shape)}); a "
-                   "mod computes one number at a time: write it out, or compute what captured tensors alone decide "
+            refuse(node.place, f"{node.func}: makes {_count(node.shape)} values of a pair, of shape {list(node.shape)}; "
+                   "a mod computes one number at a time: write it out, or compute what captured tensors alone decide "
                    "before the call")  # fmt: skip
         if node.dtype is torch.float64 and self.graph.float_dtype is not torch.float64:
             refuse(node.place, f"{node.func}: makes a float64 of it, and kernels compute in f32; cast to torch.float32")
         e = self._read(node) if node.operator in _READERS else self._apply(node)
-        check_range(node, e)
+        check_range(node, e, node.operator in _READERS)
         if node.off and e.kind == FLOAT:
             e = call("detach", e, lo=e.lo, hi=e.hi)
-        if self._uses.get(node, 0) > 1 or (node.label and self._uses.get(node) and e.binds != ATOM):
+        is_long = len(e.text) > _LONG and node is not self.graph.result
+        if is_long or self._uses.get(node, 0) > 1 or (node.label and self._uses.get(node) and e.binds != ATOM):
             e = self._local(e, node.label)
         self._done[node] = e
 
     def _apply(self, node: Node) -> Expr:
-        found = RULES.get(node.operator)
+        found = RULES.get(node.operator) if node.func._overloadname not in _REDUCES.get(node.operator, ()) else None
         if any(is_row(o) for o in node.operands()):
-            refuse(node.place, f"{node.func}: of rows of tensors, where a mod computes one number at a time; index every "
-                   "dim. For a product of rows, as of rotary parts, join them to q and k by torch.cat along the last "
-                   "dim, or write a spec with qk2 = true")  # fmt: skip
+            refuse(node.place, f"{node.func}: of rows of tensors, where a mod computes one number at a time; index "
+                   "every dim. For a product of rows, as of rotary parts, join them to q and k by torch.cat along the "
+                   "last dim, or write a spec with qk2 = true")  # fmt: skip
         if found is None:
             refuse(node.place, f"{node.func}: an operation that has no formula here; write it in arithmetic, exp, log, "
                    "tanh, torch.where, comparisons and the like, or a spec of its own in Lua")  # fmt: skip
         args = [self._filled(a) for a in node.args]
-        named = {k: self._filled(v) for k, v in node.kwargs.items() if k in _NAMED}
+        named = {k: self._filled(v) for k, v in node.kwargs.items() if k not in _FORMS}
         try:
             return found(self, node, *args, **named)
         except TypeError as error:
@@ -128,11 +131,13 @@ class Emitter:
             return "clamp(at.q, 0, at.len_kv - 1)"
         if e.lo >= 0:
             return e.text
-        total = f"at.len_{dim}" if dim in ("q", "kv") else dim if dim.isdigit() else f"at.n_{dim}"
+        total = dim if dim == "1" else f"at.len_{dim}" if dim in ("q", "kv") else f"at.n_{dim}"
         if e.value is not None:
             return f"{total} - {-e.value}"
-        e = self.once(e)
-        return f"where(lt({e.text}, 0), {e.text} + {total}, {e.text})"  # torch counts them from the end
+        if isinstance(index, Node) and index.operator in _READERS:
+            other = self.inputs.of(read_of(index)[0])
+            other.indexes = min(size, other.indexes or size)
+        return self.helper("from_end", e, Expr(total, ATOM, INT)).text  # torch counts them so
 
     # ---- what rules ask for ------------------------------------------------------------------------------------
 
@@ -161,6 +166,10 @@ class Emitter:
         return self._wide[node]
 
     def _local(self, e: Expr, label: str) -> Expr:
+        if e.binds == ATOM and "(" not in e.text:
+            return e
+        if e.text in self._named:
+            return Expr(self._named[e.text], ATOM, e.kind, e.lo, e.hi)
         stem = label if label.isascii() and label.isidentifier() else "t"
         n = 1
         name = stem if stem != "t" else "t1"
@@ -168,11 +177,13 @@ class Emitter:
             n += 1
             name = f"{stem}_{n}" if stem != "t" else f"t{n}"
         self._taken.add(name)
+        self._named[e.text] = name
         self.lines.append(f"local {name} = {e.text}")
         return Expr(name, ATOM, e.kind, e.lo, e.hi)
 
 
-_NAMED = {"alpha", "rounding_mode", "min", "max", "approximate", "decimals", "fill_value", "beta", "threshold"}
+_FORMS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}  # the node has its dtype
+_REDUCES = {"max": ("dim", "default"), "min": ("dim", "default")}  # not those of two numbers
 
 
 def read_of(node: Node):
@@ -239,6 +250,7 @@ class Parts:
         self.helpers: dict[str, str] = {}
         self.scale: float | None = None
         self.with_maximum = False
+        self.with_ranges = False
         self.block: tuple[int, int] | None = None  # of a table of live blocks
         self.block_dims = ("b", "h")
         for graph in (score, mask):
@@ -253,7 +265,7 @@ class Parts:
         slots = []
         for found in self.inputs.unique():  # numbers that rules have met
             found.place_dims(self.sizes)
-        declared = [i.declaration() for i in self.inputs.unique()]
+        declared = [i.declaration(self.with_ranges) for i in self.inputs.unique()]
         if self.block:
             declared.append('live_blocks = tensor("i32", "b", "h", "q_blocks", "kv_blocks", { range = { 0, 3 } })')
         if declared:
@@ -292,10 +304,10 @@ class Parts:
     def _head(self) -> str:
         of = [f"{kind} `{g.title}` ({os.path.basename(g.place[0])}:{g.place[1]})"
               for kind, g in (("score_mod", self.score), ("mask_mod", self.mask)) if g]  # fmt: skip
-        lines = ["-- Translated from " + " and ".join(of or ["no mods"]) + " of FlexAttention. Call it with q_start = 0."]
+        lines = [f"-- Translated from {' and '.join(of or ['no mods'])} of FlexAttention. Call it with q_start = 0."]
         lines += [f"-- {i.told()}" for i in self.inputs.unique()]
         if self.block:
-            lines.append("-- live_blocks: 2 where all pairs of a block are live, 1 where the mask decides, 0 where none is")
+            lines.append("-- live_blocks: 2 where all pairs of a block are live, 1 where the mask decides, 0: none")
         return "\n".join(lines) + "\n"
 
     def _helpers(self) -> str:

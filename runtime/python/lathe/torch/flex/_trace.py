@@ -6,6 +6,7 @@ is computed of them. Operations on captured tensors alone are written down, too:
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -18,6 +19,9 @@ from ... import _library as c
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_SITE = os.path.dirname(os.path.dirname(_TORCH))
+_PACKAGES = tuple(os.path.join(_SITE, n) + os.sep for n in ("sympy", "mpmath", "numpy"))
 _AUTOGRAD = os.path.join(_TORCH, "autograd", "function.py")
 _READS = {"_local_scalar_dense", "equal", "is_nonzero", "item", "nonzero", "masked_select", "unique", "_unique2"}
 _COMPOSITE = "CompositeImplicitAutograd"
@@ -69,6 +73,7 @@ class Graph:
         self.float_dtype = torch.float32
         self.result: Node | None = None
         self.nodes: list[Node] = []
+        self.codes: set | None = set()  # functions of the user that have run; None where nobody could look
         self.captured: list[Node] = []
 
 
@@ -83,6 +88,7 @@ def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -
     are kept, even where torch makes them of others."""
     place = _place_of(mod)
     title = getattr(mod, "__name__", None) or getattr(getattr(mod, "func", None), "__name__", type(mod).__name__)
+    title = "".join(ch for ch in str(title) if ch.isprintable())
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
     with fakes:
         dtypes = [float_dtype if n == "s" else torch.int64 for n in names]
@@ -92,8 +98,9 @@ def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -
     graph.float_dtype = float_dtype
     recorder = _Recorder(graph, zip(tensors, symbols.values()), whole)
     labels = _Labels(recorder)
+    still = torch.autocast(device.type, enabled=False)
     below = torch._C._AutoDispatchBelowAutograd()  # operations are written down as they are asked for
-    with torch.enable_grad(), below, fakes, recorder, _Functions(recorder), labels:
+    with torch.enable_grad(), still, below, fakes, recorder, _Functions(recorder), labels:
         answer = mod(*tensors)
     graph.result = recorder.result_of(answer)
     return graph
@@ -131,7 +138,7 @@ class _Recorder(TorchDispatchMode):
             file = frame.f_code.co_filename
             if file == _AUTOGRAD and frame.f_code.co_name == "apply":
                 found, is_own = None, True
-            if found is None and not file.startswith((_TORCH, _HERE, "<")):
+            if found is None and _is_of_user(file):
                 self.files.add(file)
                 found = (file, frame.f_lineno)
             frame = frame.f_back
@@ -146,8 +153,8 @@ class _Recorder(TorchDispatchMode):
         place = self.place()
         name = func.overloadpacket.__name__
         if name in _READS:
-            refuse(place, "a value of a tensor is read in Python (an `if`, `.item()`, int() or float()), where it would "
-                   "be the same for all pairs; write torch.where(condition, a, b), or & and | in a mask")  # fmt: skip
+            refuse(place, "a value of a tensor is read in Python (an `if`, `.item()`, int() or float()), where it "
+                   "would be the same for all pairs; write torch.where(condition, a, b), or & and | in a mask")  # fmt: skip
         if torch.Tag.nondeterministic_seeded in func.tags:
             refuse(place, f"{func}: random numbers would be drawn once, not for each pair; draw them before the call "
                    "and index them, or write a spec with random(...)")  # fmt: skip
@@ -192,8 +199,8 @@ class _Recorder(TorchDispatchMode):
         plain = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
         own = isinstance(target, FakeTensor) and id(target) in self.known
         if plain is None or not own or target.untyped_storage()._cdata in self.aliased:
-            refuse(place, f"{func}: writes into a tensor; write x = x + y where you have x += y, and leave tensors that "
-                   "are captured as they are")  # fmt: skip
+            refuse(place, f"{func}: writes into a tensor; write x = x + y where you have x += y, and leave tensors "
+                   "that are captured as they are")  # fmt: skip
         out = self._record(getattr(plain, func._overloadname), args, kwargs, place)
         if out.shape != target.shape:
             refuse(place, f"{func}: the result has another shape than what it is written into; write x = x + y")
@@ -214,8 +221,8 @@ class _Recorder(TorchDispatchMode):
 
     def result_of(self, answer) -> Node:
         if not isinstance(answer, torch.Tensor):
-            refuse(self.graph.place, f"{self.graph.title} returns {type(answer).__name__}, not a tensor; return a value "
-                   "made of its arguments")  # fmt: skip
+            refuse(self.graph.place, f"{self.graph.title} returns {type(answer).__name__}, not a tensor; return a "
+                   "value made of its arguments")  # fmt: skip
         node = self.node_of(answer)
         if _count(node.shape) != 1:
             refuse(self.graph.place, f"{self.graph.title} returns a tensor of shape {list(node.shape)}; return one "
@@ -233,8 +240,8 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
         if name in _LEAKS and args and isinstance(args[0], torch.Tensor):
-            refuse(self.recorder.place(), f"{name}: a tensor is read in Python, and would be the same for all pairs and "
-                   "calls; index it by the mod's arguments")  # fmt: skip
+            refuse(self.recorder.place(), f"{name}: a tensor is read in Python, and would be the same for all pairs "
+                   "and calls; index it by the mod's arguments")  # fmt: skip
         if func is torch.Tensor.__getitem__:
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if any(isinstance(i, torch.Tensor) and i.dim() == 0 and i.dtype is not torch.bool for i in index):
@@ -254,7 +261,8 @@ class _Functions(TorchFunctionMode):
 
 
 class _Labels:
-    """The names that mods give to their values: their local variables, when a function of theirs returns."""
+    """The names that mods give to their values: their local variables, when a function of theirs returns. And which
+    functions run."""
 
     def __init__(self, recorder: _Recorder):
         self.recorder = recorder
@@ -263,12 +271,16 @@ class _Labels:
         self.before = sys.getprofile()
         if self.before is None:
             sys.setprofile(self._look)
+        else:
+            self.recorder.graph.codes = None
 
     def __exit__(self, *_):
         if self.before is None:
             sys.setprofile(None)
 
     def _look(self, frame, event, _):
+        if event == "call" and _is_of_user(frame.f_code.co_filename):
+            self.recorder.graph.codes.add(frame.f_code)
         if event != "return" or frame.f_code.co_filename not in self.recorder.files:
             return
         for name, value in frame.f_locals.items():
@@ -276,6 +288,14 @@ class _Labels:
                 node = self.recorder.known.get(id(value))
                 if node is not None and node.func is not None and not node.label:
                     node.label = name
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_of_user(file: str) -> bool:
+    """Not of torch, what torch is made of, or Python's own library."""
+    if file.startswith((_TORCH, _HERE, "<frozen", "<string>", "<eval_with_key>", *_PACKAGES)):
+        return False
+    return not file.startswith(_STDLIB) or "site-packages" in file or "dist-packages" in file
 
 
 def _shares(a, b) -> bool:

@@ -1,8 +1,11 @@
 """What a function of Python reads, so that it need not be traced again as long as that is the same.
 
-`watch` walks a function's code, defaults, closure and globals. It gives a key, in which numbers stand by their values
-and tensors by their form, and the tensors themselves, whose values are no part of the key. A function that reads what
-the walk does not understand has no key: then it is traced at every call.
+`watch` walks a function's code, defaults, closure and globals, and the functions that it names. It gives a key, in
+which numbers stand by their values and tensors by their form, and the tensors themselves, whose values are no part of
+it. What reads something that the walk does not understand has no key: it is `opaque`, and is traced at every call.
+
+Of objects, classes and modules only those attributes are looked at that some code on the way speaks of. `codes` are
+the functions that were looked into; a trace that has run others of the user's has read what nobody watches.
 """
 
 from __future__ import annotations
@@ -16,117 +19,155 @@ import types
 import numpy as np
 import torch
 
-_PLAIN = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
-_PURE = {"torch", "math", "cmath", "operator", "functools", "itertools", "typing", "numpy"}
+_PLAIN = {type(None), bool, int, str, bytes, complex, range, torch.dtype, torch.device, torch.layout,
+          torch.memory_format, type(...), type(NotImplemented)}  # fmt: skip
+_PURE = {"torch", "math", "cmath", "operator", "_operator", "functools", "itertools", "typing", "numpy", "builtins"}
 _OPAQUE_NAMES = {"getattr", "globals", "locals", "vars", "eval", "exec", "open", "input", "__dict__", "setattr", "next"}
-_OPEN = ("types.SimpleNamespace", "argparse.Namespace")  # classes of Python's own library that hide nothing
+_OPEN = {types.SimpleNamespace}  # of Python's own library, and hides nothing
+_BASES = {"abc", "typing", "typing_extensions", "dataclasses", "enum", "types"}
 _MOST = 256  # elements of a container that are looked at
-_DEEP = 12
+_DEEP = 16
+# What a class may define and still be read by its attributes alone.
+_HARMLESS = set(
+    "__init__ __repr__ __str__ __call__ __doc__ __module__ __dict__ __weakref__ __eq__ __ne__ __hash__ __annotations__ "
+    "__dataclass_fields__ __dataclass_params__ __match_args__ __post_init__ __qualname__ __orig_bases__ __parameters__ "
+    "__abstractmethods__ __class_getitem__ __static_attributes__ __firstlineno__ __setattr__ __delattr__ __new__ "
+    "__init_subclass__ __replace__ __constants__ __annotate__ __annotate_func__ __annotations_cache__".split()
+)
+_names_known: dict = {}  # by the first functions: the names that they come to speak of
 
 
 class Seen:
     """The key as far as it goes, and the tensors in the order in which they were met."""
 
-    def __init__(self):
+    def __init__(self, names: frozenset):
+        self.names = names  # that some code speaks of
         self.key: list = []
         self.tensors: list[torch.Tensor] = []
-        self.names: list[str] = []
+        self.labels: list[str] = []  # what the tensors are called
         self.opaque = False
+        self.codes: set[types.CodeType] = set()
         self.held: list = []  # ids in the key are of these
-        self._visited: set = set()
-        self._alive: list = []
+        self._places: dict[int, int] = {}
+        self._visited: dict[int, object] = {}
 
     def identity(self, thing) -> None:
         self.held.append(thing)
         self.key.append(id(thing))
 
-    def is_new(self, thing, names) -> bool:
-        mark = (id(thing), names)
-        if mark in self._visited:
+    def is_new(self, thing) -> bool:
+        if id(thing) in self._visited:
             self.key.append("again")
             return False
-        self._visited.add(mark)
-        self._alive.append(thing)
+        self._visited[id(thing)] = thing
         return True
 
     def tensor(self, t: torch.Tensor, name: str) -> None:
-        for i, other in enumerate(self.tensors):
-            if other is t:
-                self.key.append(("tensor", i))
-                return
-        self.tensors.append(t)
-        self.names.append(name)
-        self.key.append(("tensor", t.dtype, tuple(t.shape), t.requires_grad, t.device))
+        place = self._places.get(id(t))
+        if place is None:
+            place = self._places[id(t)] = len(self.tensors)
+            self.tensors.append(t)
+            self.labels.append(name)
+            self.key.append((t.dtype, tuple(t.shape), t.requires_grad, t.device, type(t)))
+        self.key.append(place)
 
 
 def watch(*functions) -> Seen:
-    seen = Seen()
-    for f in functions:
-        _walk(seen, f, "", frozenset(), 0)
-    return seen
+    first = tuple(getattr(f, "__code__", None) for f in functions)
+    names = _names_known.get(first, frozenset())
+    while True:
+        seen = Seen(names)
+        for f in functions:
+            _walk(seen, f, "", 0)
+        spoken = names.union(*(_names_of(code)[0] for code in seen.codes))
+        if len(spoken) == len(names):
+            seen.key.append(torch.get_default_dtype())
+            return seen
+        names = _names_known[first] = spoken
 
 
-def _walk(seen: Seen, thing, name: str, names: frozenset, depth: int) -> None:
-    """names: the attributes and globals that the code which reads `thing` speaks of."""
+def _walk(seen: Seen, thing, name: str, depth: int) -> None:
     kind = type(thing)
     if isinstance(thing, torch.Tensor):
         seen.tensor(thing, name)
     elif kind in _PLAIN:
-        seen.key.append((kind, thing))
+        seen.key.append(kind)
+        seen.key.append(thing)
     elif kind is float:
         seen.key.append(repr(thing))  # -0.0 and NaN, which compare as they should not
+    elif kind in _WALKS and depth <= _DEEP:
+        seen.key.append(kind)
+        _WALKS[kind](seen, thing, name, depth + 1)
     elif depth > _DEEP:
         seen.opaque = True
-    elif isinstance(thing, np.generic):
-        seen.key.append((thing.dtype.str, thing.tobytes()))
-    elif kind in _WALKS or isinstance(thing, tuple):
-        seen.key.append(kind)
-        _WALKS.get(kind, _sequence)(seen, thing, name, names, depth + 1)
-    elif isinstance(thing, (enum.Enum, types.BuiltinFunctionType)) or kind.__module__.partition(".")[0] == "torch":
-        _builtin(seen, thing, name, names, depth + 1)
     else:
-        _object(seen, thing, name, names, depth + 1)
+        _other(seen, thing, name, depth + 1)
 
 
-def _sequence(seen: Seen, thing, name, names, depth) -> None:
+def _other(seen: Seen, thing, name, depth) -> None:
+    if isinstance(thing, np.generic):
+        seen.key.append((thing.dtype.str, thing.tobytes()))
+    elif isinstance(thing, tuple) and hasattr(thing, "_fields"):
+        _class(seen, type(thing), name, depth)
+        _sequence(seen, thing, name, depth)
+    elif isinstance(thing, type):
+        _class(seen, thing, name, depth)
+    elif isinstance(thing, enum.Enum):
+        seen.identity(thing)
+    elif type(thing).__module__.partition(".")[0] == "torch" and not isinstance(thing, torch.nn.Module):
+        seen.identity(thing)  # an operator, say
+    else:
+        _object(seen, thing, name, depth)
+
+
+def _sequence(seen: Seen, thing, name, depth) -> None:
     seen.key.append(len(thing))
     if len(thing) > _MOST:
         seen.opaque = True
         return
     for i, part in enumerate(thing):
-        _walk(seen, part, f"{name}_{i}", names, depth)
+        _walk(seen, part, f"{name}_{i}", depth)
 
 
-def _mapping(seen: Seen, thing, name, names, depth) -> None:
+def _mapping(seen: Seen, thing, name, depth) -> None:
     if len(thing) > _MOST or not all(type(k) in (str, int) for k in thing):
         seen.opaque = True
         return
     for k, part in thing.items():
         seen.key.append(k)
-        _walk(seen, part, f"{name}_{k}", names, depth)
+        _walk(seen, part, f"{name}_{k}", depth)
 
 
-def _function(seen: Seen, f, name, names, depth) -> None:
-    if not seen.is_new(f, frozenset()):
+def _function(seen: Seen, f, name, depth) -> None:
+    if not seen.is_new(f):
         return
-    seen.key.append(f.__code__)
-    spoken, is_opaque = _names_of(f.__code__)
+    code = f.__code__
+    seen.key.append(code)
+    seen.codes.add(code)
+    spoken, is_opaque = _names_of(code)
     of_torch = (f.__module__ or "").partition(".")[0] == "torch"
-    seen.opaque |= is_opaque and not of_torch
+    if is_opaque and not of_torch:
+        seen.opaque = True
     for part in (f.__defaults__, f.__kwdefaults__):
         if part:
-            _walk(seen, part, "default", spoken, depth)
-    for n, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+            _walk(seen, part, "default", depth)
+    for n, cell in zip(code.co_freevars, f.__closure__ or ()):
         try:
-            _walk(seen, cell.cell_contents, n, spoken, depth)
+            _walk(seen, cell.cell_contents, n, depth)
         except ValueError:  # a name that has no value yet
             seen.key.append("empty")
-    if of_torch:
-        return
-    for n in sorted(spoken):
-        if n in f.__globals__:
+    if not of_torch:
+        _named(seen, spoken, f.__globals__, depth)
+        if f.__dict__:
+            _named(seen, seen.names, f.__dict__, depth)
+
+
+def _named(seen: Seen, names, holder, depth) -> None:
+    """What a namespace has of these names."""
+    for n in names:
+        if n in holder:
             seen.key.append(n)
-            _walk(seen, f.__globals__[n], n, spoken, depth)
+            _walk(seen, holder[n], n, depth)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -145,90 +186,84 @@ def _names_of(code: types.CodeType) -> tuple[frozenset, bool]:
     return frozenset(names), is_opaque
 
 
-def _method(seen: Seen, thing, name, names, depth) -> None:
-    spoken, _ = _names_of(thing.__func__.__code__) if hasattr(thing.__func__, "__code__") else (names, True)
-    _walk(seen, thing.__func__, name, names, depth)
-    _walk(seen, thing.__self__, name, spoken, depth)
+def _method(seen: Seen, thing, name, depth) -> None:
+    _walk(seen, thing.__func__, name, depth)
+    _walk(seen, thing.__self__, name, depth)
 
 
-def _partial(seen: Seen, thing, name, names, depth) -> None:
+def _partial(seen: Seen, thing, name, depth) -> None:
     for part in (thing.func, thing.args, thing.keywords):
-        _walk(seen, part, name, names, depth)
+        _walk(seen, part, name, depth)
 
 
-def _module(seen: Seen, thing, name, names, depth) -> None:
+def _module(seen: Seen, thing, name, depth) -> None:
     seen.identity(thing)
-    if thing.__name__.partition(".")[0] in _PURE or not seen.is_new(thing, names):
-        return
-    for n in sorted(names & vars(thing).keys()):
-        seen.key.append(n)
-        _walk(seen, vars(thing)[n], n, names, depth)
+    if thing.__name__.partition(".")[0] not in _PURE and seen.is_new(thing):
+        _named(seen, seen.names, vars(thing), depth)
 
 
-def _class(seen: Seen, thing, name, names, depth) -> None:
+def _class(seen: Seen, thing, name, depth) -> None:
     seen.identity(thing)
-    if thing.__module__.partition(".")[0] in _PURE | {"builtins"} or not seen.is_new(thing, names):
+    if not seen.is_new(thing):
         return
     for base in thing.__mro__:
-        for n in sorted(names & vars(base).keys()):
-            seen.key.append(n)
-            _walk(seen, vars(base)[n], n, names, depth)
+        if base.__module__.partition(".")[0] not in _PURE:
+            _attributes(seen, base, depth)
 
 
-def _builtin(seen: Seen, thing, name, names, depth) -> None:
-    """Functions of C, objects of torch, members of an enum: known by what they are, not looked into."""
-    if isinstance(thing, torch.nn.Module):
-        _object(seen, thing, name, names, depth)
-        return
+def _attributes(seen: Seen, kind, depth) -> None:
+    """Of a class, as far as code speaks of them; methods and properties are looked into."""
+    for n in seen.names | {"__call__", "forward"}:
+        if n not in vars(kind):
+            continue
+        found = vars(kind)[n]
+        found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+        seen.key.append(n)
+        _walk(seen, found, n, depth)
+
+
+def _builtin(seen: Seen, thing, name, depth) -> None:
+    """A function of C: pure where its module is."""
     seen.identity(thing)
-    if isinstance(thing, types.BuiltinFunctionType):
-        bound = getattr(thing, "__self__", None)
-        owner = bound.__name__ if isinstance(bound, types.ModuleType) else getattr(thing, "__module__", None)
-        seen.opaque |= (owner or "builtins").partition(".")[0] not in _PURE | {"builtins", "_operator"}
+    bound = getattr(thing, "__self__", None)
+    owner = bound.__name__ if isinstance(bound, types.ModuleType) else getattr(thing, "__module__", None)
+    if (owner or "builtins").partition(".")[0] not in _PURE:
+        seen.opaque = True
 
 
-def _object(seen: Seen, thing, name, names, depth) -> None:
-    """An object: what the code names of it, in itself and in its class."""
+def _object(seen: Seen, thing, name, depth) -> None:
+    """An object of a class of Python: what code names of it, in itself and in its class."""
     kind = type(thing)
-    seen.identity(kind)
-    call = kind.__dict__.get("__call__") if not names else None  # a mod that is an object
-    if call is not None and hasattr(call, "__code__"):
-        names = _names_of(call.__code__)[0]
-        _walk(seen, call, name, names, depth)
-    if not hasattr(thing, "__dict__") or _is_odd(kind):
+    if _is_odd(kind) or not hasattr(thing, "__dict__"):
         seen.opaque = True
         return
-    if not seen.is_new(thing, names):
+    if not seen.is_new(thing):
         return
-    holders = [vars(thing)] + [vars(thing)[k] for k in ("_parameters", "_buffers", "_modules") if k in vars(thing)]
-    for n in sorted(names):
-        for holder in holders:
-            if n in holder:
-                seen.key.append(n)
-                _walk(seen, holder[n], n, names, depth)
-        _of_class(seen, thing, kind, n, depth)
+    _class(seen, kind, name, depth)
+    own = vars(thing)
+    if isinstance(thing, torch.nn.Module):
+        seen.opaque |= kind.__module__.startswith("torch.")  # its own code reads what no name here speaks of
+        for holder in ("_parameters", "_buffers", "_modules"):
+            _named(seen, seen.names, own[holder], depth)
+    _named(seen, seen.names, own, depth)
 
 
-def _of_class(seen: Seen, thing, kind, n: str, depth) -> None:
-    for base in kind.__mro__:
-        if n not in vars(base) or base.__module__.partition(".")[0] in _PURE | {"builtins"}:
-            continue
-        found = vars(base)[n]
-        found = found.fget if isinstance(found, property) else found
-        found = getattr(found, "__func__", found)
-        _walk(seen, found, n, frozenset(), depth)
-        if isinstance(found, types.FunctionType):
-            _walk(seen, thing, n, _names_of(found.__code__)[0], depth)  # what the method names of its object
-        return
-
-
-def _is_odd(kind) -> bool:
-    """Does the class answer for attributes that are nowhere to be seen?"""
-    root = kind.__module__.partition(".")[0]
-    if root in sys.stdlib_module_names and f"{kind.__module__}.{kind.__name__}" not in _OPEN:
+@functools.lru_cache(maxsize=4096)
+def _is_odd(kind: type) -> bool:
+    """Does the class answer in ways that are nowhere to be seen?"""
+    if kind in _OPEN:
+        return False
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
         return True
-    own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _PURE | {"builtins"}]
-    return any(n in vars(base) for base in own for n in ("__getattr__", "__getattribute__", "__slots__", "__getitem__"))
+    for base in kind.__mro__[:-1]:
+        root = base.__module__.partition(".")[0]
+        if root in _BASES or root == "torch" and issubclass(base, torch.nn.Module):
+            continue
+        if root == "builtins" or root in sys.stdlib_module_names and root != "__main__":
+            return True
+        if any(n.startswith("__") and n.endswith("__") and n not in _HARMLESS for n in vars(base)):
+            return True
+    return False
 
 
 _WALKS = {
@@ -238,6 +273,7 @@ _WALKS = {
     dict: _mapping,
     types.FunctionType: _function,
     types.MethodType: _method,
+    types.BuiltinFunctionType: _builtin,
     functools.partial: _partial,
     types.ModuleType: _module,
     type: _class,
