@@ -4,10 +4,14 @@ Each maker gives a mod for 2 batches, 4 heads, 24 queries and 24 keys, or for th
 """
 
 import functools
+import os
 
 import torch
 from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks
 
+DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu")
+if DEVICE != "cpu":
+    torch.set_default_device(DEVICE)
 B, H, S = 2, 4, 24
 LENGTHS = {"flamingo": (24, 9), "jetspec": (6, 14), "chunked": (5, 24)}
 DOCS = torch.tensor([0] * 7 + [1] * 10 + [2] * 7)
@@ -185,7 +189,8 @@ def chunked():
 
 
 def key_padding():
-    live = torch.rand(B, S, generator=torch.Generator().manual_seed(1)) < 0.7
+    torch.manual_seed(1)
+    live = torch.rand(B, S) < 0.7
     live[:, 0] = True
     return lambda b, h, q, kv: live[b, kv]
 
@@ -277,14 +282,14 @@ def buckets():
 
 def graphormer():
     table = learned(H, 5)
-    distances = torch.randint(0, 5, (B, S, S), generator=torch.Generator().manual_seed(3), dtype=torch.int32)
+    distances = torch.randint(0, 5, (B, S, S), dtype=torch.int32)
     return (lambda score, b, h, q, kv: score + table[h, distances[b, q, kv]]), (table,)
 
 
 def graph_edges():
     """Weights of the edges on a path, averaged."""
     weights = learned(3, 6, H)
-    edges = torch.randint(0, 6, (B, S, S, 3), generator=torch.Generator().manual_seed(4))
+    edges = torch.randint(0, 6, (B, S, S, 3))
 
     def mod(score, b, h, q_idx, kv_idx):
         total = score * 0

@@ -1,4 +1,5 @@
-"""lathe.torch.flex_attention against torch's own, on the host device: results, gradients, what is refused."""
+"""lathe.torch.flex_attention against torch's own, on the host device: results, gradients, what is refused. With
+LATHE_TEST_DEVICE=cuda, on a GPU."""
 
 import functools
 
@@ -32,10 +33,14 @@ def of_torch(q, k, v, score_mod=None, block_mask=None, scale=None):
 
 
 def made(mask, n_q, n_kv, heads=None):
-    return flex.create_block_mask(mask, mods.B, heads or mods.H, n_q, n_kv, device="cpu", BLOCK_SIZE=8)
+    return flex.create_block_mask(mask, mods.B, heads or mods.H, n_q, n_kv, device=mods.DEVICE, BLOCK_SIZE=8)
 
 
-def same(given, wanted, error=2e-5):
+FINE = 2e-5 if mods.DEVICE == "cpu" else 2e-3  # kernels of f32 multiply by three products of bf16
+on_host = pytest.mark.skipif(mods.DEVICE != "cpu", reason="of the host device")
+
+
+def same(given, wanted, error=FINE):
     torch.testing.assert_close(given, wanted, rtol=error, atol=error)
 
 
@@ -50,7 +55,7 @@ def compare(operands, score_mod=None, block_mask=None, learned=(), **more):
     every = [*operands, *learned]
     right = torch.autograd.grad(wanted[:2], every, seeds)
     for one, other in zip(torch.autograd.grad([o, found.lse], every, seeds), right):
-        same(one, other, 2e-5 * max(1.0, float(other.abs().max())))
+        same(one, other, FINE * max(1.0, float(other.abs().max())))
 
 
 @pytest.mark.parametrize("name", mods.MASKS)
@@ -89,6 +94,7 @@ def test_results_are_those_of_torch():
     assert isinstance(attend(q, k, v), torch.Tensor)
 
 
+@on_host
 def test_double_precision_passes_gradcheck():
     torch.manual_seed(1)
     q, k, v = (torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -111,7 +117,7 @@ def test_keys_of_one_batch_serve_all_queries():
 
 def test_autocast_is_that_of_torch():
     q, k, v = tensors()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(mods.DEVICE, dtype=torch.bfloat16):
         assert attend(q, k, v).dtype is torch.bfloat16
 
 
@@ -147,6 +153,40 @@ def test_lists_decide_beside_a_function(mask_mod, full):
     given = attend(q, k, v, block_mask=block_mask)
     wanted = of_torch(q, k, v, None, made(lambda b, h, i, j: table[i, j], mods.S, mods.S))[0]
     same(given, wanted)
+
+
+def test_lists_say_no_more_than_they_must():
+    """Of the function alone; lists alone, in the form that ships; lists beside the function, or in its place."""
+    text = lambda block_mask: lathe.torch.spec_of(None, block_mask)  # noqa: E731
+    assert "live_blocks" not in text(made(mods.causal, mods.S, mods.S))
+    assert "return eq(x.live_blocks(at.b, at.h, at.row // 8, at.kv // 8), 1) end" in text(lists())
+    assert "whole_blocks(" not in text(lists(mods.causal))
+    assert "whole_blocks(" in text(lists(mods.causal, full=True))
+
+
+def test_a_nested_tensor_is_refused():
+    jagged = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged)
+    with pytest.raises(lathe.ArgumentError, match="a nested tensor, which is not taken"):
+        attend(*[jagged.transpose(1, 2)] * 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits(dtype):
+    q, k, v = tensors(dtype=dtype, grad=False)
+    mod, mask = mods.alibi()[0], made(mods.causal, mods.S, mods.S)
+    o, wanted = attend(q, k, v, mod, mask), of_torch(q.float(), k.float(), v.float(), mod, mask)[0]
+    assert o.dtype is dtype
+    same(o.float(), wanted, 2e-2)
+
+
+def test_a_compiled_function_calls_it_between_two_graphs():
+    q, k, v = tensors()
+    mod, learned = mods.alibi_slopes()
+    whole = lambda q, k, v: (attend(q * 2, k, v, mod, mods.causal) + 1).sum()  # noqa: E731
+    every = (q, k, v, *learned)
+    compiled = torch.compile(whole, backend="aot_eager")
+    for one, other in zip(torch.autograd.grad(compiled(q, k, v), every), torch.autograd.grad(whole(q, k, v), every)):
+        same(one, other)
 
 
 def test_a_slice_of_a_block_mask_is_refused():
@@ -333,6 +373,7 @@ def test_the_text_is_readable():
         return torch.where(distance > 4, score - slopes[h] * distance, score)
 
     text = lathe.torch.spec_of(tilted, mods.causal, b=mods.B, h=mods.H, q=mods.S, kv=mods.S)
+    assert "-- numbers that Python has read: window = 5\n" in lathe.torch.spec_of(None, mods.sliding_window())
     assert text.splitlines()[0].startswith("-- Translated from score_mod `tilted` (test_torch_flex.py:")
     assert text.partition("\n")[2] == """-- slopes: float32 [4]
 return attention {

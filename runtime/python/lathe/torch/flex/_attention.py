@@ -11,6 +11,7 @@ from torch.nn.attention import flex_attention as flex
 from ... import _library as c
 from ..._op import compile as compile_text
 from .._function import wrap
+from .._passes import say_unusual
 from ._blocks import Blocks, blocks_of
 from ._inputs import Inputs, Sizes, evaluate
 from ._spec import KNOWN, Parts
@@ -91,11 +92,11 @@ class Asked:
 class Translation:
     """A spec of two mods, and how its inputs come from captured tensors."""
 
-    def __init__(self, traced: Traced, ask: Asked, with_ranges: bool = False):
+    def __init__(self, traced: Traced, ask: Asked, numbers: dict | None = None):
         self.asked = ask
         inputs = Inputs(traced.names, traced.float_dtype)
         parts = Parts(traced.score, traced.mask, inputs, ask.sizes)
-        parts.scale, parts.block, parts.with_ranges = ask.scale, ask.block, with_ranges
+        parts.scale, parts.block, parts.numbers = ask.scale, ask.block, numbers
         parts.with_maximum = "max_scores" in ask.results
         self.text = parts.text()
         self.inputs = inputs.unique()
@@ -110,13 +111,13 @@ class Translation:
             return True
         return not self.inputs and None not in then.values() and all(now[n] <= then[n] for n in now)
 
-    def call(self, seen: Seen, q, k, v, table):
+    def call(self, seen: Seen, q, k, v, tables):
         if self.function is None:
             self.function = wrap(_op_of(self.text), results=self.asked.results)
         tensor_of = lambda node: node.tensor if node.slot < 0 else seen.tensors[node.slot]  # noqa: E731
         given = {i.name: _as_operand(evaluate(i.node, tensor_of), i, q) for i in self.inputs}
-        if table is not None:
-            given["live_blocks"] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
+        for name, table in tables.items():
+            given[name] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
         return self.function(q, k, v, q_start=0, **given)
 
 
@@ -179,9 +180,8 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
     traced, seen = _traced(score_mod, blocks.mask_mod, working, query.device)
     sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    block = None if blocks.table is None else tuple(blocks.block)
-    translation = traced.translation(Asked(sizes, _scale(scale, query), block, results))
-    made = translation.call(seen, query, key, value, blocks.table)
+    translation = traced.translation(Asked(sizes, _scale(scale, query), blocks.form, results))
+    made = translation.call(seen, query, key, value, blocks.tables)
     return _answer(made, results, return_aux)
 
 
@@ -189,6 +189,8 @@ _apart = torch.compiler.disable(flex_attention)
 
 
 def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
+    for name, t in (("query", q), ("key", k), ("value", v)):
+        say_unusual(name, t)
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise c.ArgumentError("flex_attention: expected query, key and value of 4 dims, [b, h, tokens, d]")
     if not enable_gqa and q.shape[1] != k.shape[1]:
@@ -267,9 +269,9 @@ def spec_of(score_mod=None, mask_mod=None, *, scale=None, b=None, h=None, q=None
     if isinstance(mask_mod, flex.BlockMask):
         q, kv = q or mask_mod.seq_lengths[0], kv or mask_mod.seq_lengths[1]
         found = blocks_of(mask_mod)
-        mask_mod, block = found.mask_mod, None if found.table is None else tuple(found.block)
+        mask_mod, block = found.mask_mod, found.form
     seen = watch(score_mod, mask_mod)
     device = seen.tensors[0].device if seen.tensors else torch.device("cpu")
     working = torch.float64 if dtype is torch.float64 else torch.float32
     traced = Traced(score_mod, mask_mod, seen, working, device)
-    return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",)), True).text
+    return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",)), seen.numbers).text

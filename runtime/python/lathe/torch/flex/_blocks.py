@@ -12,12 +12,15 @@ _known: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
 
 
 class Blocks:
-    """What a call takes of a BlockMask: a mask_mod, and a table of live blocks or None."""
+    """What a call takes of a BlockMask: a mask_mod, and tables [b, h, query block, key block] of 1 and 0, by their
+    names: of live blocks, and of those in which the mask_mod is not asked."""
 
-    __slots__ = ("mask_mod", "table", "block")
+    __slots__ = ("mask_mod", "tables", "form")
 
-    def __init__(self, mask_mod, table=None, block=None):
-        self.mask_mod, self.table, self.block = mask_mod, table, block
+    def __init__(self, mask_mod, size=(), **tables):
+        self.mask_mod = mask_mod
+        self.tables = {name: t.int() for name, t in tables.items() if t is not None}
+        self.form = (*size, *self.tables) if self.tables else None
 
 
 def mod_of(block_mask):
@@ -53,10 +56,12 @@ def _blocks(block_mask) -> Blocks:
     partial, full = partial[..., :rows, :columns], full[..., :rows, :columns]
     if mod is None:
         live = partial | full
-        return Blocks(None) if bool(live.all()) else Blocks(None, live.int() * 2, block_mask.BLOCK_SIZE)
-    if _is_of(mod, block_mask, partial, full):
+        return Blocks(None) if bool(live.all()) else Blocks(None, block_mask.BLOCK_SIZE, live_blocks=live)
+    all_listed, all_whole = _compare(mod, block_mask, partial, full)
+    if all_listed and all_whole:
         return Blocks(mod)
-    return Blocks(mod, torch.where(full, 2, partial.int()).int(), block_mask.BLOCK_SIZE)
+    whole = None if all_whole else full
+    return Blocks(mod, block_mask.BLOCK_SIZE, live_blocks=partial | full, whole_blocks=whole)
 
 
 def _is_everything(block_mask, mod) -> bool:
@@ -64,8 +69,9 @@ def _is_everything(block_mask, mod) -> bool:
     return mod is None and block_mask.BLOCK_SIZE[0] >= flex._LARGE_SPARSE_BLOCK_SIZE
 
 
-def _is_of(mod, block_mask, partial, full) -> bool:
-    """Are all pairs that the function finds live in blocks of the lists, and all pairs of full blocks live?"""
+def _compare(mod, block_mask, partial, full) -> tuple[bool, bool]:
+    """Are all pairs that the function finds live in blocks of the lists? Are all pairs of full blocks live?"""
+    all_listed = all_whole = True
     b, h, rows, columns = partial.shape
     (n_q, n_kv), (q_block, kv_block) = block_mask.seq_lengths, block_mask.BLOCK_SIZE
     some = max(1, _ROWS // max(1, b * h * n_kv * q_block))  # query blocks at a time
@@ -81,6 +87,6 @@ def _is_of(mod, block_mask, partial, full) -> bool:
         live = live.expand(b, h, len(queries), n_kv)
         spread = lambda t: t[:, :, queries // q_block][..., keys // kv_block]  # noqa: E731
         listed, whole = spread(partial | full), spread(full)
-        if bool((live & ~listed).any()) or bool((whole & ~live).any()):
-            return False
-    return True
+        all_listed = all_listed and not bool((live & ~listed).any())
+        all_whole = all_whole and not bool((whole & ~live).any())
+    return all_listed, all_whole

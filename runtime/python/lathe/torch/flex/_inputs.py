@@ -52,12 +52,12 @@ class Input:
             return "kv"
         return f"{self.name}_{i}"
 
-    def declaration(self, with_ranges: bool) -> str:
-        """with_ranges: numbers that go into a dim say so, from its end, too. They are of one length, so a text that
+    def declaration(self, for_people: bool) -> str:
+        """for_people: numbers that go into a dim say so, from its end, too. They are of one length, so a text that
         serves all lengths has none."""
         quoted = [d if d.isdigit() else f'"{d}"' for d in self.dims]
         options = ", { grad = true }" if self.has_gradient else ""
-        if with_ranges and self.indexes and _DTYPES[self.node.dtype] == "i32":
+        if for_people and self.indexes and _DTYPES[self.node.dtype] == "i32":
             options = f", {{ range = {{ -{self.indexes}, {self.indexes} }} }}"
         return f'{self.name} = tensor("{_DTYPES[self.node.dtype]}", {", ".join(quoted)}{options})'
 

@@ -28,7 +28,7 @@ RESERVED = set(
 )
 TAKEN = RESERVED | set(
     "q k v o q2 k2 dq dk dv do lse dlse b h h_kv kv d d_v q_start used_kv pages cu_q cu_kv part_o part_rows max_scores "
-    "live_blocks".split()
+    "live_blocks whole_blocks".split()
 )
 
 

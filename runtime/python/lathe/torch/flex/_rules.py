@@ -75,7 +75,7 @@ def _sum(t, node, a, b, alpha=1):
         a, b = b, a
     a, b = expr(a), expr(b)
     if kind_of(node.dtype) == BOOL:
-        return _or(truth(a), truth(b))
+        return either(truth(a), truth(b))
     a, b = _pair(node, a, b)
     if alpha != 1:
         b = binary("*", *_pair(node, constant(alpha), b), b.kind)
@@ -89,7 +89,7 @@ def _sum(t, node, a, b, alpha=1):
 def _product(t, node, a, b):
     a, b = expr(a), expr(b)
     if kind_of(node.dtype) == BOOL:
-        return _and(truth(a), truth(b))
+        return both(truth(a), truth(b))
     a, b = _pair(node, a, b)
     lo, hi = _ends(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
     return binary("*", a, b, kind_of(node.dtype), lo, hi)
@@ -354,7 +354,7 @@ def _where(t, node, condition, a, b):
         return as_kind(a if condition.value else b, kind_of(node.dtype))
     if kind_of(node.dtype) == BOOL:
         condition = t.once(condition)
-        return _or(_and(condition, truth(a)), _and(_not(condition), truth(b)))
+        return either(both(condition, truth(a)), both(_not(condition), truth(b)))
     a, b = _pair(node, a, b)
     return call("where", condition, a, b, kind=kind_of(node.dtype), lo=min(a.lo, b.lo), hi=max(a.hi, b.hi))
 
@@ -386,14 +386,14 @@ def _isinf(t, node, a):
 # ---- logic -----------------------------------------------------------------------------------------------------------
 
 
-def _and(a: Expr, b: Expr) -> Expr:
+def both(a: Expr, b: Expr) -> Expr:
     for one, other in ((a, b), (b, a)):
         if one.value is not None:
             return other if one.value else one
     return binary("&", a, b, BOOL, 0, 1)
 
 
-def _or(a: Expr, b: Expr) -> Expr:
+def either(a: Expr, b: Expr) -> Expr:
     for one, other in ((a, b), (b, a)):
         if one.value is not None:
             return one if one.value else other
@@ -411,7 +411,7 @@ def _xor(a: Expr, b: Expr) -> Expr:
     return binary("~", a, b, BOOL, 0, 1)
 
 
-_LOGIC = {"and": _and, "or": _or, "xor": _xor}
+_LOGIC = {"and": both, "or": either, "xor": _xor}
 
 
 @rule("logical_and", "logical_or", "logical_xor")

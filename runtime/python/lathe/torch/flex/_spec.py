@@ -9,7 +9,7 @@ import torch
 
 from ._inputs import Inputs, Sizes, evaluate, is_constant, live_nodes
 from ._lua import ATOM, BOOL, FLOAT, INT, RESERVED, Expr, call, check_range, constant, kind_of, real, truth
-from ._rules import HELPERS, RULES
+from ._rules import HELPERS, RULES, both, either
 from ._trace import Graph, Node, _count, _leaves, refuse
 
 _LONG = 88  # columns of an expression that gets a name
@@ -47,7 +47,7 @@ class Emitter:
 
     def _emit(self, node: Node) -> None:
         if _count(node.shape) != 1 and not any(is_row(o) for o in node.operands()):
-            refuse(node.place, f"{node.func}: makes {_count(node.shape)} values of a pair, of shape {list(node.shape)}; "
+            refuse(node.place, f"{node.func}: makes {_count(node.shape)} values of a pair, shape {list(node.shape)}; "
                    "a mod computes one number at a time: write it out, or compute what captured tensors alone decide "
                    "before the call")  # fmt: skip
         if node.dtype is torch.float64 and self.graph.float_dtype is not torch.float64:
@@ -250,9 +250,8 @@ class Parts:
         self.helpers: dict[str, str] = {}
         self.scale: float | None = None
         self.with_maximum = False
-        self.with_ranges = False
-        self.block: tuple[int, int] | None = None  # of a table of live blocks
-        self.block_dims = ("b", "h")
+        self.numbers: dict[str, object] | None = None  # that Python has read, for people
+        self.block: tuple | None = None  # lengths of blocks in queries and keys, and the names of the tables
         for graph in (score, mask):
             if graph:
                 collect_reads(graph, inputs)
@@ -265,9 +264,10 @@ class Parts:
         slots = []
         for found in self.inputs.unique():  # numbers that rules have met
             found.place_dims(self.sizes)
-        declared = [i.declaration(self.with_ranges) for i in self.inputs.unique()]
+        declared = [i.declaration(self.numbers is not None) for i in self.inputs.unique()]
         if self.block:
-            declared.append('live_blocks = tensor("i32", "b", "h", "q_blocks", "kv_blocks", { range = { 0, 3 } })')
+            form = 'tensor("i32", "b", "h", "q_blocks", "kv_blocks", { range = { 0, 2 } })'
+            declared += [f"{name} = {form}" for name in self.block[2:]]
         if declared:
             slots.append("inputs = {\n" + "".join(f"    {d},\n" for d in declared) + "  }")
         if self.scale is not None:
@@ -292,10 +292,10 @@ class Parts:
             refuse(self.mask.place, f"{self.mask.title} returns a number; a mask returns a bool, as of a comparison")
         lines = list(e.lines) if e else []
         if self.block:
-            lines.append(f"local block = x.live_blocks(at.b, at.h, at.q // {self.block[0]}, at.kv // {self.block[1]})")
-            whole, part = Expr("eq(block, 2)", ATOM, BOOL), Expr("eq(block, 1)", ATOM, BOOL)
-            both = RULES["logical_or"](None, _Or, whole, RULES["logical_and"](None, _And, part, live))
-            live = Expr("ge(block, 1)", ATOM, BOOL) if live.value is True else both
+            place = f"(at.b, at.h, at.row // {self.block[0]}, at.kv // {self.block[1]})"
+            listed, *whole = [Expr(f"eq(x.{name}{place}, 1)", ATOM, BOOL) for name in self.block[2:]]
+            live = either(whole[0], live) if whole else live
+            live = both(listed, live)
         if live.value is True:
             return None
         text = "lt(at.kv, 0)" if live.value is False else live.text
@@ -306,8 +306,10 @@ class Parts:
               for kind, g in (("score_mod", self.score), ("mask_mod", self.mask)) if g]  # fmt: skip
         lines = [f"-- Translated from {' and '.join(of or ['no mods'])} of FlexAttention. Call it with q_start = 0."]
         lines += [f"-- {i.told()}" for i in self.inputs.unique()]
+        read = [f"{n} = {v}" for n, v in (self.numbers or {}).items() if n.isidentifier()]
+        lines += [f"-- numbers that Python has read: {', '.join(read[:8])}"] if read else []
         if self.block:
-            lines.append("-- live_blocks: 2 where all pairs of a block are live, 1 where the mask decides, 0: none")
+            lines.append("-- live_blocks: 1 where pairs of a block may be live; whole_blocks: 1 where all of them are")
         return "\n".join(lines) + "\n"
 
     def _helpers(self) -> str:
@@ -315,14 +317,6 @@ class Parts:
         if self.with_maximum:
             texts.append(_WITH_MAXIMUM)
         return "".join(f"{t}\n" for t in texts)
-
-
-class _Or:
-    operator = "logical_or"
-
-
-class _And:
-    operator = "logical_and"
 
 
 def _function(parameters: str, lines: list[str], result: str) -> str:

@@ -154,7 +154,8 @@ class _Recorder(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name in _READS:
             refuse(place, "a value of a tensor is read in Python (an `if`, `.item()`, int() or float()), where it "
-                   "would be the same for all pairs; write torch.where(condition, a, b), or & and | in a mask")  # fmt: skip
+                   "would be the same for all pairs; write torch.where(condition, a, b), or & and | in a "
+                   "mask")  # fmt: skip
         if torch.Tag.nondeterministic_seeded in func.tags:
             refuse(place, f"{func}: random numbers would be drawn once, not for each pair; draw them before the call "
                    "and index them, or write a spec with random(...)")  # fmt: skip

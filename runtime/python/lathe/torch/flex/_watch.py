@@ -45,6 +45,7 @@ class Seen:
         self.key: list = []
         self.tensors: list[torch.Tensor] = []
         self.labels: list[str] = []  # what the tensors are called
+        self.numbers: dict[str, object] = {}  # by the names under which they are read
         self.opaque = False
         self.codes: set[types.CodeType] = set()
         self.held: list = []  # ids in the key are of these
@@ -93,8 +94,11 @@ def _walk(seen: Seen, thing, name: str, depth: int) -> None:
     elif kind in _PLAIN:
         seen.key.append(kind)
         seen.key.append(thing)
+        if kind is int:
+            seen.numbers.setdefault(name, thing)
     elif kind is float:
         seen.key.append(repr(thing))  # -0.0 and NaN, which compare as they should not
+        seen.numbers.setdefault(name, thing)
     elif kind in _WALKS and depth <= _DEEP:
         seen.key.append(kind)
         _WALKS[kind](seen, thing, name, depth + 1)
