@@ -2,6 +2,7 @@
 LATHE_TEST_DEVICE=cuda, on a GPU."""
 
 import functools
+import warnings
 
 import lathe
 import numpy as np
@@ -164,6 +165,17 @@ def test_lists_say_no_more_than_they_must():
     assert "whole_blocks(" in text(lists(mods.causal, full=True))
 
 
+def test_lists_that_are_short_name_no_other_block():
+    """Of three key blocks, lists have room for one; heads share them."""
+    counts, order = torch.ones(3, dtype=torch.int32), torch.tensor([[1], [0], [1]], dtype=torch.int32)
+    none = [None] * 6
+    block_mask = flex.BlockMask((mods.S, mods.S), counts, order, *none, (8, 8), flex.noop_mask)
+    rows = torch.tensor([1, 0, 1])
+    wanted = made(lambda b, h, i, j: rows[i // 8] == j // 8, mods.S, mods.S)
+    q, k, v = tensors()
+    same(attend(q, k, v, block_mask=block_mask), of_torch(q, k, v, None, wanted)[0])
+
+
 def test_a_nested_tensor_is_refused():
     jagged = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged)
     with pytest.raises(lathe.ArgumentError, match="a nested tensor, which is not taken"):
@@ -287,6 +299,7 @@ def readers():
     by_attribute.width = 3
     held = np.array([3])
     bend = torch.nn.Hardtanh(-1000.0, 2.0)
+    layers = torch.nn.ModuleList([layer])
     local = 3
 
     def set_local(width):
@@ -319,6 +332,7 @@ def readers():
         "array": (lambda b, h, i, j: i - j < int(held[0]), lambda w: held.__setitem__(0, w)),
         "layer": (lambda b, h, i, j: layer(i - j), lambda w: setattr(layer.inner, "width", w)),
         "torch": (lambda b, h, i, j: i - j <= bend((i - j).float()), lambda w: setattr(bend, "max_val", w - 1.0)),
+        "listed": (lambda b, h, i, j: i - j < layers[0].inner.width, lambda w: setattr(layer.inner, "width", w)),
         "module": (lambda b, h, i, j: i - j < module.WIDTH, lambda w: setattr(mods, "WIDTH", w)),
         "import": (inside, lambda w: setattr(mods, "WIDTH", w)),
         "partial": (functools.partial(lambda of, b, h, i, j: i - j < of.width, one),
@@ -335,6 +349,37 @@ def test_numbers_that_change_are_seen(name):
         wide = of_torch(q, k, v, None, made(lambda b, h, i, j: i - j < width, mods.S, mods.S))[0]
         same(attend(q, k, v, block_mask=mask), wide)
     put(3)
+
+
+def test_a_learned_layer_is_watched(monkeypatch):
+    """Its weight has a gradient, and the mod, made anew in each step, is traced once."""
+    done = count_traces(monkeypatch)
+
+    class Biased(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(2 * mods.S, mods.H)
+
+        def forward(self, q, k, v):
+            return attend(q, k, v, lambda s, b, h, q_idx, kv_idx: s + self.table.weight[q_idx - kv_idx + mods.S, h])
+
+    layer, (q, k, v) = Biased(), tensors(grad=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            layer(q, k, v).sum().backward()
+    assert len(done) == 1 and layer.table.weight.grad.abs().sum() > 0
+
+
+def test_what_cannot_be_watched_is_said_once():
+    q, k, v = tensors(grad=False)
+    odd = Odd(width=3)
+    mask = lambda b, h, q_idx, kv_idx: q_idx - kv_idx < odd.width  # noqa: E731
+    with pytest.warns(UserWarning, match=r"test_torch_flex.py:\d+: `odd`, an object of Odd, cannot be watched"):
+        attend(q, k, v, block_mask=mask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attend(q, k, v, block_mask=mask)
 
 
 def test_longer_calls_are_not_traced_again(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from ... import _library as c
 from ..._op import compile as compile_text
 from .._function import wrap
 from .._passes import say_unusual
-from ._blocks import Blocks, blocks_of
+from ._blocks import Blocks, blocks_of, heads_of
 from ._inputs import Inputs, Sizes, evaluate
 from ._spec import KNOWN, Parts
-from ._trace import Graph, trace
+from ._trace import Graph, place_of, trace
 from ._watch import Seen, watch
 
 _SCORE = ("s", "b", "h", "q", "kv")
@@ -27,6 +28,8 @@ _AuxOutput = getattr(flex, "AuxOutput", None)
 _is_compiling = torch.compiler.is_compiling
 _graphs: dict = {}
 _ops: dict[str, object] = {}
+_once: set = set()  # places of mods whose first trace was not kept
+_said: set = set()
 
 
 class Traced:
@@ -142,9 +145,19 @@ def _as_operand(t: torch.Tensor, found, q) -> torch.Tensor:
     return t if t.dtype is dtype else t.to(dtype)
 
 
+def _say_once(what: str, mod) -> None:
+    """That a mod costs more than it must."""
+    file, line = place_of(mod)
+    if (file, line) not in _said:
+        _said.add((file, line))
+        warnings.warn(f"{file}:{line}: {what} cannot be watched, so this mod is traced at each call, which takes some "
+                      "milliseconds; let it read plain numbers, tensors and attributes", stacklevel=4)  # fmt: skip
+
+
 def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen]:
     seen = watch(score_mod, mask_mod)
     if seen.opaque:
+        _say_once(seen.opaque, score_mod or mask_mod)
         return Traced(score_mod, mask_mod, seen, float_dtype, device), seen
     key = (tuple(seen.key), float_dtype, device)
     found = _graphs.get(key)
@@ -154,6 +167,10 @@ def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen]:
             if len(_graphs) >= _MOST:
                 _graphs.clear()
             _graphs[key] = found
+        elif place_of(score_mod or mask_mod) in _once:  # twice: no weak reference's callback has come between
+            _say_once("a function or a tensor that it finds on its way", score_mod or mask_mod)
+        else:
+            _once.add(place_of(score_mod or mask_mod))
     return found, seen
 
 
@@ -228,10 +245,9 @@ def _check_lengths(block_mask, q, k) -> None:
             f"block_mask: made for {made_for[0]} queries and {made_for[1]} keys, given {given[0]} and {given[1]}; make "
             "another, or give its mask_mod in its place, which serves all lengths"
         )
-    lists = block_mask.kv_num_blocks.shape
-    for name, n, size in zip(("batch", "heads"), lists[:2], (q.shape[0], q.shape[1])):
+    for name, n, size in zip(("batches", "heads"), heads_of(block_mask), q.shape):
         if n not in (1, size):
-            raise c.ArgumentError(f"block_mask: made for {name} of {n}, given {size}")
+            raise c.ArgumentError(f"block_mask: made for {n} {name}, given {size}")
 
 
 def _scale(scale, q) -> float | None:

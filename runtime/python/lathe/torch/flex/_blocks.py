@@ -35,7 +35,8 @@ def blocks_of(block_mask) -> Blocks:
     """The lists are looked at once: where they are those of the function, the formula alone decides."""
     lists = [t for t in (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
                          block_mask.full_kv_indices) if t is not None]  # fmt: skip
-    state = tuple((id(t), t._version) for t in lists)
+    lists.append(block_mask.mask_mod)
+    state = tuple((id(t), getattr(t, "_version", 0)) for t in lists)
     found = _known.get(block_mask)
     if found is not None and found[0] == state:
         return found[1]
@@ -44,16 +45,19 @@ def blocks_of(block_mask) -> Blocks:
     return made
 
 
+def heads_of(block_mask) -> tuple[int, int]:
+    """Of its lists: 1 where they are the same for all."""
+    return ((1, 1) + tuple(block_mask.kv_num_blocks.shape[:-1]))[-2:]
+
+
 def _blocks(block_mask) -> Blocks:
     mod = mod_of(block_mask)
     if _is_everything(block_mask, mod):
         return Blocks(None)
-    partial = flex._ordered_to_dense(block_mask.kv_num_blocks, block_mask.kv_indices).bool()
+    partial = _table(block_mask, block_mask.kv_num_blocks, block_mask.kv_indices)
     full = torch.zeros_like(partial)
     if block_mask.full_kv_num_blocks is not None:
-        full = flex._ordered_to_dense(block_mask.full_kv_num_blocks, block_mask.full_kv_indices).bool()
-    rows, columns = (-(-n // size) for n, size in zip(block_mask.seq_lengths, block_mask.BLOCK_SIZE))
-    partial, full = partial[..., :rows, :columns], full[..., :rows, :columns]
+        full = _table(block_mask, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     if mod is None:
         live = partial | full
         return Blocks(None) if bool(live.all()) else Blocks(None, block_mask.BLOCK_SIZE, live_blocks=live)
@@ -62,6 +66,17 @@ def _blocks(block_mask) -> Blocks:
         return Blocks(mod)
     whole = None if all_whole else full
     return Blocks(mod, block_mask.BLOCK_SIZE, live_blocks=partial | full, whole_blocks=whole)
+
+
+def _table(block_mask, counts, indices) -> torch.Tensor:
+    """Which blocks a list names: bool [b, h, query block, key block], for all blocks of the lengths."""
+    rows, columns = (-(-n // size) for n, size in zip(block_mask.seq_lengths, block_mask.BLOCK_SIZE))
+    b, h = heads_of(block_mask)
+    named = torch.arange(indices.shape[-1], device=indices.device) < counts.unsqueeze(-1)
+    place = torch.where(named, indices, columns).long().clamp(max=columns).reshape(b, h, -1, indices.shape[-1])
+    table = torch.zeros(b, h, max(rows, place.shape[2]), columns + 1, dtype=torch.bool, device=indices.device)
+    table[:, :, : place.shape[2]].scatter_(3, place, True)
+    return table[:, :, :rows, :columns]
 
 
 def _is_everything(block_mask, mod) -> bool:

@@ -7,6 +7,7 @@ is computed of them. Operations on captured tensors alone are written down, too:
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 
@@ -22,6 +23,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _SITE = os.path.dirname(os.path.dirname(_TORCH))
 _PACKAGES = tuple(os.path.join(_SITE, n) + os.sep for n in ("sympy", "mpmath", "numpy"))
+_LAYERS = os.path.join(_TORCH, "nn", "modules") + os.sep
 _AUTOGRAD = os.path.join(_TORCH, "autograd", "function.py")
 _READS = {"_local_scalar_dense", "equal", "is_nonzero", "item", "nonzero", "masked_select", "unique", "_unique2"}
 _COMPOSITE = "CompositeImplicitAutograd"
@@ -86,7 +88,7 @@ def refuse(place, what: str):
 def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -> Graph:
     """names: of the symbols in the order of the mod's parameters, "s" that of a score. whole: operations of torch that
     are kept, even where torch makes them of others."""
-    place = _place_of(mod)
+    place = place_of(mod)
     title = getattr(mod, "__name__", None) or getattr(getattr(mod, "func", None), "__name__", type(mod).__name__)
     title = "".join(ch for ch in str(title) if ch.isprintable())
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
@@ -106,7 +108,7 @@ def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -
     return graph
 
 
-def _place_of(mod):
+def place_of(mod):
     while not hasattr(mod, "__code__"):
         inner = getattr(mod, "func", None) or getattr(mod, "__func__", None) or getattr(type(mod), "__call__", None)
         if inner is None or inner is mod or not (hasattr(inner, "__code__") or hasattr(inner, "func")):
@@ -269,6 +271,8 @@ class _Labels:
         self.recorder = recorder
 
     def __enter__(self):
+        self.collects = gc.isenabled()
+        gc.disable()  # its callbacks would count as functions that the mod runs
         self.before = sys.getprofile()
         if self.before is None:
             sys.setprofile(self._look)
@@ -278,9 +282,11 @@ class _Labels:
     def __exit__(self, *_):
         if self.before is None:
             sys.setprofile(None)
+        if self.collects:
+            gc.enable()
 
     def _look(self, frame, event, _):
-        if event == "call" and _is_of_user(frame.f_code.co_filename):
+        if event == "call" and (_is_of_user(frame.f_code.co_filename) or _is_of_layer(frame.f_code)):
             self.recorder.graph.codes.add(frame.f_code)
         if event != "return" or frame.f_code.co_filename not in self.recorder.files:
             return
@@ -297,6 +303,11 @@ def _is_of_user(file: str) -> bool:
     if file.startswith((_TORCH, _HERE, "<frozen", "<string>", "<eval_with_key>", *_PACKAGES)):
         return False
     return not file.startswith(_STDLIB) or "site-packages" in file or "dist-packages" in file
+
+
+def _is_of_layer(code) -> bool:
+    """The formula of a layer of torch, which reads numbers of its object."""
+    return code.co_name == "forward" and code.co_filename.startswith(_LAYERS)
 
 
 def _shares(a, b) -> bool:

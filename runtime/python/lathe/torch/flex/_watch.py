@@ -46,11 +46,14 @@ class Seen:
         self.tensors: list[torch.Tensor] = []
         self.labels: list[str] = []  # what the tensors are called
         self.numbers: dict[str, object] = {}  # by the names under which they are read
-        self.opaque = False
+        self.opaque = ""  # the first thing that cannot be watched, in words
         self.codes: set[types.CodeType] = set()
         self.held: list = []  # ids in the key are of these
         self._places: dict[int, int] = {}
         self._visited: dict[int, object] = {}
+
+    def blind(self, what: str) -> None:
+        self.opaque = self.opaque or what
 
     def identity(self, thing) -> None:
         self.held.append(thing)
@@ -103,7 +106,7 @@ def _walk(seen: Seen, thing, name: str, depth: int) -> None:
         seen.key.append(kind)
         _WALKS[kind](seen, thing, name, depth + 1)
     elif depth > _DEEP:
-        seen.opaque = True
+        seen.blind(f"`{name}`, which is nested deeply,")
     else:
         _other(seen, thing, name, depth + 1)
 
@@ -127,7 +130,7 @@ def _other(seen: Seen, thing, name, depth) -> None:
 def _sequence(seen: Seen, thing, name, depth) -> None:
     seen.key.append(len(thing))
     if len(thing) > _MOST:
-        seen.opaque = True
+        seen.blind(f"`{name}`, of {len(thing)} elements,")
         return
     for i, part in enumerate(thing):
         _walk(seen, part, f"{name}_{i}", depth)
@@ -135,7 +138,7 @@ def _sequence(seen: Seen, thing, name, depth) -> None:
 
 def _mapping(seen: Seen, thing, name, depth) -> None:
     if len(thing) > _MOST or not all(type(k) in (str, int) for k in thing):
-        seen.opaque = True
+        seen.blind(f"`{name}`, a large or unusual dict,")
         return
     for k, part in thing.items():
         seen.key.append(k)
@@ -149,9 +152,9 @@ def _function(seen: Seen, f, name, depth) -> None:
     seen.key.append(code)
     seen.codes.add(code)
     spoken, is_opaque = _names_of(code)
-    of_torch = (f.__module__ or "").partition(".")[0] == "torch"
+    of_torch = (f.__module__ or "").partition(".")[0] in ("torch", "lathe")
     if is_opaque and not of_torch:
-        seen.opaque = True
+        seen.blind(f"{is_opaque} in {f.__name__}")
     for part in (f.__defaults__, f.__kwdefaults__):
         if part:
             _walk(seen, part, "default", depth)
@@ -175,18 +178,18 @@ def _named(seen: Seen, names, holder, depth) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _names_of(code: types.CodeType) -> tuple[frozenset, bool]:
+def _names_of(code: types.CodeType) -> tuple[frozenset, str]:
     """Names of globals and attributes in a code and in those inside of it; does it do what no walk can follow?"""
     names = set(code.co_names)
-    is_opaque = bool(names & _OPAQUE_NAMES)
+    is_opaque = ", ".join(sorted(names & _OPAQUE_NAMES))
     for step in dis.get_instructions(code):
         if step.opname == "IMPORT_NAME" and str(step.argval).partition(".")[0] not in _PURE:
-            is_opaque = True
+            is_opaque = is_opaque or f"import {step.argval}"
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             inner, inner_opaque = _names_of(part)
             names |= inner
-            is_opaque |= inner_opaque
+            is_opaque = is_opaque or inner_opaque
     return frozenset(names), is_opaque
 
 
@@ -217,7 +220,7 @@ def _class(seen: Seen, thing, name, depth) -> None:
 
 def _attributes(seen: Seen, kind, depth) -> None:
     """Of a class, as far as code speaks of them; methods and properties are looked into."""
-    for n in seen.names | {"__call__", "forward"}:
+    for n in seen.names | {"__call__"}:
         if n not in vars(kind):
             continue
         found = vars(kind)[n]
@@ -232,23 +235,23 @@ def _builtin(seen: Seen, thing, name, depth) -> None:
     bound = getattr(thing, "__self__", None)
     owner = bound.__name__ if isinstance(bound, types.ModuleType) else getattr(thing, "__module__", None)
     if (owner or "builtins").partition(".")[0] not in _PURE:
-        seen.opaque = True
+        seen.blind(f"`{name}` of {owner}")
 
 
 def _object(seen: Seen, thing, name, depth) -> None:
     """An object of a class of Python: what code names of it, in itself and in its class."""
     kind = type(thing)
     if _is_odd(kind) or not hasattr(thing, "__dict__"):
-        seen.opaque = True
+        seen.blind(f"`{name}`, an object of {kind.__name__},")
         return
     if not seen.is_new(thing):
         return
     _class(seen, kind, name, depth)
     own = vars(thing)
     if isinstance(thing, torch.nn.Module):
-        seen.opaque |= kind.__module__.startswith("torch.")  # its own code reads what no name here speaks of
-        for holder in ("_parameters", "_buffers", "_modules"):
-            _named(seen, seen.names, own[holder], depth)
+        is_of_torch = kind.__module__.startswith("torch.")  # a list of modules, say, which are read by their places
+        for holder in (own["_parameters"], own["_buffers"], own["_modules"]):
+            _named(seen, holder if is_of_torch else seen.names, holder, depth)
     _named(seen, seen.names, own, depth)
 
 
