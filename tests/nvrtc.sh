@@ -1,8 +1,8 @@
 #!/bin/sh
-# nvrtc.sh: some specs of every kind, both passes, compile for sm_80 and sm_90a with older NVRTCs and with the one of this machine, and
-# the compiler says nothing. The older ones come from PyPI's wheels nvidia-cuda-nvrtc-cu12, by pip, into
-# ${XDG_CACHE_HOME:-~/.cache}/lathe-tests/nvrtc; what has compiled before is known by its text (stamps.sh), and needs none of them.
-# LATHE names the tool. What cannot be had is skipped by its name; exit code 77: none of them can.
+# nvrtc.sh: some specs of every kind, both passes, compile for sm_80 and sm_90a with older NVRTCs and with the one of
+# this machine, and the compiler says nothing. The older ones come from PyPI's wheels nvidia-cuda-nvrtc-cu12, by pip,
+# into ${XDG_CACHE_HOME:-~/.cache}/lathe-tests/nvrtc; what has compiled before is known by its text (stamps.sh), and
+# needs none of them. LATHE names the tool. What cannot be had is skipped by its name; exit code 77: none of them can.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 [ -x "${LATHE:-}" ] || { echo "tests/nvrtc.sh: skipped: the tool lathe was not built" >&2; exit 77; }
@@ -29,7 +29,8 @@ embedding backward dtype=f32
 LIST
 }
 
-# one VERSION SPEC PASS PROBLEM FOLDER: compile it, unless it is known; prints what is wrong. VERSION "here": the NVRTC of this machine.
+# one VERSION SPEC PASS PROBLEM FOLDER: compile it, unless it is known; prints what is wrong. VERSION "here": the
+# NVRTC of this machine.
 one() {
     version=$1 spec=$2 pass=$3 problem=$4 folder=$5
     out=$folder/$version.$spec.$pass
@@ -45,7 +46,10 @@ one() {
         fetch "$version" "$folder" || return
         LD_LIBRARY_PATH=$root/$version/as:$root/$version/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         export LD_LIBRARY_PATH
-        "$LATHE" --version | grep -q "^NVRTC ${version%.*}, $root/" || { echo "FAILED $version: $("$LATHE" --version | tail -n 1)"; return; }
+        "$LATHE" --version | grep -q "^NVRTC ${version%.*}, $root/" || {
+            echo "FAILED $version: $("$LATHE" --version | tail -n 1)"
+            return
+        }
     fi
     "$LATHE" compile "specs/$spec.lua" --pass "$pass" --arch sm_80,sm_90a --problem "$problem" -o "$out" >"$out.log" 2>&1
     code=$?
@@ -80,7 +84,8 @@ unpack() {
     python=${LATHE_PYTHON:-$(sh tests/python_env.sh --known 2>/dev/null || echo python3)}
     rm -rf "${root:?}/$1"
     mkdir -p "$root/$1/wheel" "$root/$1/as"
-    timeout 120 "$python" -m pip download --disable-pip-version-check --no-input --no-deps --no-cache-dir --retries 1 --timeout 20 \
+    timeout 120 "$python" -m pip download --disable-pip-version-check --no-input --no-deps --no-cache-dir \
+        --retries 1 --timeout 20 \
         -d "$root/$1/wheel" "nvidia-cuda-nvrtc-cu12==$1" || return
     "$python" -m zipfile -e "$root/$1"/wheel/*.whl "$root/$1/wheel" || return
     mv "$root/$1/wheel/nvidia/cuda_nvrtc/lib" "$root/$1/lib" && rm -rf "$root/$1/wheel" || return

@@ -1,8 +1,8 @@
 #!/bin/sh
-# python_env.sh: prints the path of a Python interpreter that has what tests/python.txt lists. It is made once, in a virtual
-# environment outside of the tree, ${XDG_CACHE_HOME:-~/.cache}/lathe-tests/python/KEY: KEY is of that list and of the version
-# of python3. About 5 GB and a minute or two. --known: only where it was made before.
-# Exit code 77, with the reason on standard error: it cannot be had here. LATHE_PYTHON_SECONDS: time for pip (default 600).
+# python_env.sh: prints the path of a Python interpreter that has what tests/python.txt lists. It is made once, in a
+# virtual environment outside of the tree, ${XDG_CACHE_HOME:-~/.cache}/lathe-tests/python/KEY: KEY is of that list and
+# of the version of python3. About 5 GB and a minute or two. --known: only where it was made before. Exit code 77,
+# with the reason on standard error: it cannot be had here. LATHE_PYTHON_SECONDS: time for pip (default 600).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 list=tests/python.txt
@@ -38,12 +38,16 @@ free=$(df -Pk "$root" | awk 'NR == 2 { print $4 }')
 rm -rf "$folder"
 log=$root/$key.log
 python3 -m venv "$folder" >"$log" 2>&1 || skip "python3 -m venv fails (Debian: python3-venv); $log has its output"
-timeout "$most" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-cache-dir --retries 1 --timeout 20 \
+timeout "$most" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-cache-dir \
+    --retries 1 --timeout 20 \
     -r "$list" >>"$log" 2>&1
 case $? in
 0) ;;
 124) rm -rf "$folder" && skip "pip took more than $most seconds; $log has its output" ;;
-*) rm -rf "$folder" && skip "pip cannot install what tests/python.txt lists for $(python3 -V): no network, or no such versions; $log has its output" ;;
+*)
+    rm -rf "$folder"
+    skip "pip cannot install what tests/python.txt lists for $(python3 -V): no network, or no such versions; see $log"
+    ;;
 esac
 "$folder/bin/python" -c 'import numpy, pytest, torch, jax' >>"$log" 2>&1 ||
     skip "torch or JAX cannot be imported after they were installed; $log has the reason"

@@ -60,7 +60,8 @@ def main():
     turned = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
     attend, turned_attend = lathe.torch.wrap("causal"), lathe.torch.wrap("causal", layout="bshd")
     norm = lathe.torch.wrap("rms_norm")
-    x, w = torch.randn(64, 1024, device=device, dtype=torch.bfloat16), torch.ones(1024, device=device, dtype=torch.bfloat16)
+    x = torch.randn(64, 1024, device=device, dtype=torch.bfloat16)
+    w = torch.ones(1024, device=device, dtype=torch.bfloat16)
     sdpa = torch.nn.functional.scaled_dot_product_attention
 
     def report(name, call):

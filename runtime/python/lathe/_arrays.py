@@ -79,8 +79,8 @@ def compact(shape) -> tuple[int, ...]:
 
 # ---- families: who allocates beside an array, and on which stream it works -----------------------------------
 #
-# `on(device, stream)`: what is allocated and copied inside belongs to that stream, a number; None: to the current one. An
-# allocator hands memory out again in the order of one stream.
+# `on(device, stream)`: what is allocated and copied inside belongs to that stream, a number; None: to the current one.
+# An allocator hands memory out again in the order of one stream.
 
 
 class Numpy:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 from ctypes import byref
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping
 
 from . import _arrays, _library as c, _operands
 from ._arrays import HOST, Array
 from ._kernel import Call, Context, Records, Tensor, context_of
 from ._numbers import number_of
-from ._signature import Argument, Signature, unknown
+from ._signature import Argument, Signature, named_arguments, unknown
 
 
 class Bound:
@@ -80,33 +80,21 @@ class Bound:
                 names += (name,)
 
 
-def _unknown(op, signature: Signature, name: str) -> c.ArgumentError:
+def _check_known(op, signature: Signature, name: str) -> None:
+    if name in signature.by_name:
+        return
     if signature is op.gradient and name[:1] == "d" and name[1:] in signature.by_name:
-        return c.ArgumentError(
+        raise c.ArgumentError(
             f"argument '{name}': '{name[1:]}' has no gradient in this spec; "
             "an input is declared with grad = true for one"
         )
-    return unknown(op.name, [a.name for a in signature.arguments], name, also=("stream", "context"))
-
-
-def _name_positions(op, signature: Signature, args: Sequence[Any], named: dict) -> dict:
-    if len(args) > len(signature.positional):
-        raise c.ArgumentError(
-            f"{op.name}: expected at most {len(signature.positional)} tensors by position "
-            f"({', '.join(signature.positional)}), given {len(args)}; others are given by name"
-        )
-    given = dict(zip(signature.positional, args))
-    for name, value in named.items():
-        if name in given:
-            raise c.ArgumentError(f"argument '{name}': given twice, by position and by name")
-        if name not in signature.by_name:
-            raise _unknown(op, signature, name)
-        given[name] = value
-    return {n: v for n, v in given.items() if v is not None}
+    raise unknown(op.name, [a.name for a in signature.arguments], name, also=("stream", "context"))
 
 
 def bind(op, signature: Signature, args, named, *, with_data: bool, stream: int | None = None) -> Bound:
-    given = _name_positions(op, signature, args, named)
+    check = lambda name: _check_known(op, signature, name)
+    given = named_arguments(op.name, signature.positional, args, named, check)
+    given = {n: v for n, v in given.items() if v is not None}
     bound = Bound(signature)
     for argument in signature.arguments:
         value = given.get(argument.name)

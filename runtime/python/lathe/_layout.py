@@ -25,8 +25,8 @@ def order(layout: str, op, argument: Argument) -> tuple[int, ...]:
     """The dims of an argument as the caller has them, by their number in the library's order.
 
     "bshd": in q, k, v, o and in inputs of the spec, as g [b, h, t], where a dim of heads stands before the only dim of
-    tokens, the two change places. A bias [b, h, q, kv] and what has no tokens stay as declared, and so do finals: lse is
-    [b, h, q], as in other libraries. "thd": the same, without the batch, which is 1 where sequences are packed.
+    tokens, the two change places. A bias [b, h, q, kv] and what has no tokens stay as declared, and so do finals: lse
+    is [b, h, q], as in other libraries. "thd": the same, without the batch, which is 1 where sequences are packed.
     """
     dims = list(range(len(argument.dims)))
     names = [d.name if d.times == 1 and not d.plus else "" for d in argument.dims]
@@ -47,7 +47,9 @@ def _may_turn(op, argument: Argument) -> bool:
     return own.is_input or (own.shares_dtype and len(own.dims) == 4)
 
 
-def to_library(layout: str, op, argument: Argument, shape: Sequence[Any], strides: Sequence[Any]) -> tuple[tuple, tuple]:
+def to_library(
+    layout: str, op, argument: Argument, shape: Sequence[Any], strides: Sequence[Any]
+) -> tuple[tuple, tuple]:
     """Shape and strides in the library's order of a tensor that the caller gave."""
     places = order(layout, op, argument)
     if layout == "bhsd" or places == tuple(range(len(argument.dims))):
@@ -55,8 +57,10 @@ def to_library(layout: str, op, argument: Argument, shape: Sequence[Any], stride
     if argument.name in ("k", "v") and len(shape) == len(argument.dims) > len(places):
         return tuple(shape), tuple(strides)  # pools of pages, beside packed queries
     if len(shape) != len(places):
-        raise c.ArgumentError(f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout "
-                              f"'{layout}', given {list(shape)}")  # fmt: skip
+        raise c.ArgumentError(
+            f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout '{layout}', given "
+            f"{list(shape)}"
+        )
     # A batch that was left out is one of 1; its stride is never used.
     sizes, steps = [1] * len(argument.dims), [0] * len(argument.dims)
     for place, size, step in zip(places, shape, strides):
@@ -100,5 +104,7 @@ def need_starts(layout: str, by_name, given) -> None:
     """Packed tokens are told apart by where their sequences begin."""
     name = "cu_q" if "cu_q" in by_name else "cu"
     if layout == "thd" and given.get(name) is None:
-        raise c.ArgumentError(f"argument '{name}': missing; layout 'thd' is of packed sequences, and {name} [seqs+1] i32 "
-                              "says where each begins: [0, tokens] for a single one")  # fmt: skip
+        raise c.ArgumentError(
+            f"argument '{name}': missing; layout 'thd' is of packed sequences, and {name} [seqs+1] i32 says where each "
+            "begins: [0, tokens] for a single one"
+        )

@@ -274,7 +274,7 @@ class Op(Shared):
         return self._prepared(which, bound, context).info
 
     def reference(self, *args: Any, backward: bool = False, **named: Any):
-        """The same call on the host device in double precision, which kernels are compared with. Returns NumPy arrays of float64."""
+        """The same call on the host device in double precision, which kernels are compared with: NumPy's float64."""
         exact = [to_double(a) for a in args]
         with_names = {n: to_double(v) for n, v in named.items()}
         return self.backward(*exact, **with_names) if backward else self(*exact, **with_names)

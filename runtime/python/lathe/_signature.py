@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from . import _library as c
 
@@ -72,6 +72,24 @@ def unknown(op_name: str, known: Sequence[str], name: str, also: Sequence[str] =
     return c.ArgumentError(f"argument '{name}': unknown name; {op_name} takes {', '.join(known)}{meant}")
 
 
+def named_arguments(
+    op_name: str, positional: Sequence[str], args: Sequence[Any], named: Mapping[str, Any], check: Callable[[str], None]
+) -> dict[str, Any]:
+    """The arguments of a call by their names. check: raises where a name is unknown."""
+    if len(args) > len(positional):
+        raise c.ArgumentError(
+            f"{op_name}: expected at most {len(positional)} tensors by position ({', '.join(positional)}), given "
+            f"{len(args)}; others are given by name"
+        )
+    given = dict(zip(positional, args))
+    for name, value in named.items():
+        if name in given:
+            raise c.ArgumentError(f"argument '{name}': given twice, by position and by name")
+        check(name)
+        given[name] = value
+    return given
+
+
 class Signature:
     """The arguments of a pass, by name and in order, and how sizes follow from each other."""
 
@@ -86,8 +104,8 @@ class Signature:
         self.positional = tuple(a.name for a in self.tensors if not a.optional)
 
     def results_by_default(self) -> tuple[str, ...]:
-        """What a call gives where no result is named: those that are always made, or else the first of floats: values, not
-        their places. Sums over everything, which have no dims, come last in that.
+        """What a call gives where no result is named: those that are always made, or else the first of floats: values,
+        not their places. Sums over everything, which have no dims, come last in that.
         """
         always = tuple(r.name for r in self.results if not r.optional or r.alias)
         if always or not self.results:

@@ -51,7 +51,8 @@ def lower(n):
 
 
 def gradients_agree(given, wanted, tensors):
-    for a, b in zip(torch.autograd.grad(given.square().sum(), tensors), torch.autograd.grad(wanted.square().sum(), tensors)):
+    gradients = lambda o: torch.autograd.grad(o.square().sum(), tensors)
+    for a, b in zip(gradients(given), gradients(wanted)):
         same(a, b)
 
 

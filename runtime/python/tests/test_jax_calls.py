@@ -162,7 +162,8 @@ def test_traced_scalars_are_exact_or_refused(qkv):
         drop(*qkv, seed=jnp.arange(2))
     same(drop(*qkv, seed=jnp.uint32(7)), drop(*qkv, seed=7))
     same(drop(*qkv, seed=jnp.full((1,), 7, jnp.int8)), drop(*qkv, seed=7))
-    with pytest.raises(Exception, match="'seed': expected a whole number from -2147483648 to 2147483647, given 4294967295"):
+    message = "'seed': expected a whole number from -2147483648 to 2147483647, given 4294967295"
+    with pytest.raises(Exception, match=message):
         jax.block_until_ready(drop(*qkv, seed=jnp.uint32(2**32 - 1)))
     with jax.enable_x64(True):
         same(drop(*qkv, seed=jnp.int64(-7)), drop(*qkv, seed=-7))
@@ -229,11 +230,8 @@ def test_thd_of_keys_in_pages(rng):
 
 def test_scalars_that_are_constants_of_the_program_keep_their_sign():
     """0.0 == -0.0, and NaN is not NaN: prepared calls are not told apart by that."""
-    inverse = lathe.jax.wrap(
-        lathe.compile(
-            "return rowwise { inputs = { w = scalar('f32') }, forward = function(x, at, i) return x / i.w end }", "sign.lua"
-        )
-    )
+    text = "return rowwise { inputs = { w = scalar('f32') }, forward = function(x, at, i) return x / i.w end }"
+    inverse = lathe.jax.wrap(lathe.compile(text, "sign.lua"))
     x = jnp.ones((2, 8), jnp.float32)
     assert [float(inverse(x, w=w)[0, 0]) for w in (0.0, -0.0, 0.0)] == [np.inf, -np.inf, np.inf]
     before = len(launch._prepared)

@@ -1,5 +1,5 @@
-"""What a call allocates and copies belongs to the stream that the call names. Stand-ins for torch.cuda and CuPy show the
-order of events; tests/test_gpu.py runs it.
+"""What a call allocates and copies belongs to the stream that the call names. Stand-ins for torch.cuda and CuPy show
+the order of events; tests/test_gpu.py runs it.
 """
 
 import contextlib

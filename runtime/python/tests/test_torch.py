@@ -122,7 +122,8 @@ def test_only_what_the_backward_pass_reads_is_kept(spec, qkv):
     """rope turns gradients by angles alone: q and k are not kept, nor is y of a norm. Attention keeps q, k, v and o."""
     function = lathe.torch.wrap(spec)
     of_rope = [(1, 5, 2, 8), (1, 5, 1, 8)]
-    shapes = {"rope_half": of_rope, "rope_interleaved": of_rope, "rms_norm": [(4, 8), (8,)], "swiglu": [(1, 1, 4, 8)] * 2}
+    shapes = {"rope_half": of_rope, "rope_interleaved": of_rope}
+    shapes |= {"rms_norm": [(4, 8), (8,)], "swiglu": [(1, 1, 4, 8)] * 2}
     given = qkv if spec == "causal" else [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes[spec]]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
@@ -151,7 +152,7 @@ def test_gradients_have_the_dtype_of_what_they_are_of(qkv):
     assert [g.dtype for g in made] == [torch.float16] * 4
 
 
-# ---- layouts -----------------------------------------------------------------------------------------------------------
+# ---- layouts ---------------------------------------------------------------------------------------------------------
 
 
 def test_layout_bshd(qkv):
@@ -186,7 +187,7 @@ def test_strides_are_taken_as_they_are(qkv):
     assert q.grad is not None
 
 
-# ---- what watches --------------------------------------------------------------------------------------------------------
+# ---- what watches ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -283,7 +284,7 @@ def test_a_parameter_is_a_tensor(qkv):
     same(p.grad, wanted)
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def test_refusals(qkv):
@@ -318,7 +319,7 @@ def test_a_gradient_that_a_spec_has_not_is_refused(qkv):
         attend(*qkv, slopes=slopes.requires_grad_())
 
 
-# ---- optimizers -----------------------------------------------------------------------------------------------------------
+# ---- optimizers ------------------------------------------------------------------------------------------------------
 
 
 def model_and_twin():

@@ -18,7 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 from .. import _layout, _library as c
 from .._numbers import I32_LEAST, I32_MOST, number_of
 from .._op import Op, as_op
-from .._signature import Argument, unknown
+from .._signature import Argument, named_arguments, unknown
 from ._launch import Pass, run
 
 __all__ = ["Function", "wrap"]
@@ -64,22 +64,22 @@ class Function:
 
     def _bind(self, args, named) -> dict[str, Any]:
         positional, by_name = self.op.forward.positional, self.op.forward.by_name
-        given = dict(zip(positional, args)) | named
-        if len(args) > len(positional) or len(given) < len(args) + len(named):
-            raise c.ArgumentError(f"{self.op.name}: expected each of {', '.join(positional)} once, by position or name")
-        for name in given:
-            if name in by_name and by_name[name].role == c.RESULT:
-                raise c.ArgumentError(
-                    f"argument '{name}': a result; lathe.jax.wrap(op, results=({name!r},)) makes a function that has it"
-                )
-            if name not in self.tensors + self.scalars:
-                raise unknown(self.op.name, self.tensors + self.scalars, name)
+        given = named_arguments(self.op.name, positional, args, named, self._check_known)
         given = {n: v for n, v in given.items() if v is not None}
         missing = [n for n in positional if n not in given]
         if missing:
             raise c.ArgumentError(f"argument '{missing[0]}': missing; {by_name[missing[0]]}")
         _layout.need_starts(self.layout, by_name, given)
         return given
+
+    def _check_known(self, name: str) -> None:
+        by_name = self.op.forward.by_name
+        if name in by_name and by_name[name].role == c.RESULT:
+            raise c.ArgumentError(
+                f"argument '{name}': a result; lathe.jax.wrap(op, results=({name!r},)) makes a function that has it"
+            )
+        if name not in self.tensors + self.scalars:
+            raise unknown(self.op.name, self.tensors + self.scalars, name)
 
     def _array(self, name: str, value: Any):
         argument = self.op.forward.by_name[name]
@@ -99,8 +99,8 @@ class Function:
             if "forward-mode" not in str(error):
                 raise
         raise c.UnsupportedError(
-            f"{self.op.name}: forward-mode derivatives (jax.jvp, jacfwd, linearize, hessian) are asked for, and Lathe has "
-            "those of reverse mode alone: jax.grad, jax.vjp, jax.jacrev"
+            f"{self.op.name}: forward-mode derivatives (jax.jvp, jacfwd, linearize, hessian) are asked for, and Lathe "
+            "has those of reverse mode alone: jax.grad, jax.vjp, jax.jacrev"
         )
 
     def _differentiable(self, names: tuple[str, ...], traced: tuple[str, ...], numbers: tuple):
@@ -130,8 +130,9 @@ class Function:
         for name, g in zip(names, given):
             if g.perturbed and name not in self.has_gradient:
                 raise c.ArgumentError(
-                    f"argument '{name}': is differentiated, and {self.op.name} has no gradient for it; an input is declared "
-                    f"with {{ grad = true }} for one, or jax.lax.stop_gradient({name}) says that it counts as constant"
+                    f"argument '{name}': is differentiated, and {self.op.name} has no gradient for it; an input is "
+                    f"declared with {{ grad = true }} for one, or jax.lax.stop_gradient({name}) says that it counts as "
+                    "constant"
                 )
             if name == "state_index":
                 raise c.ArgumentError(
@@ -178,12 +179,14 @@ def _integers(name: str, value: Any):
         host = np.asarray(value)
         if host.dtype.kind not in "iu":
             raise c.ArgumentError(
-                f"argument '{name}': expected dtype i32, given {host.dtype}; whole numbers are i32: .astype(numpy.int32)"
+                f"argument '{name}': expected dtype i32, given {host.dtype}; whole numbers are i32: "
+                ".astype(numpy.int32)"
             )
         outside = host[(host < I32_LEAST) | (host > I32_MOST)]
         if outside.size:
             raise c.ArgumentError(
-                f"argument '{name}': expected numbers from {I32_LEAST} to {I32_MOST} (i32), given {outside.flat[0]} among them"
+                f"argument '{name}': expected numbers from {I32_LEAST} to {I32_MOST} (i32), given "
+                f"{outside.flat[0]} among them"
             )
         return jnp.asarray(host.astype(np.int32))
     if value.dtype != np.int32:

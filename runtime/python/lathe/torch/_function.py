@@ -13,7 +13,7 @@ from .. import _library as c
 from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
-from .._signature import unknown
+from .._signature import named_arguments, unknown
 from ._batched import each_slice
 from ._passes import Layout, Pass, say_unusual
 from ._register import PLAIN, Operators, refuse_forward_mode, refuse_tangents
@@ -155,18 +155,7 @@ class Function(Shared):
 
     def _bind(self, args, named):
         """Everything that the function takes, None where it is left out."""
-        if len(args) > len(self.positional):
-            raise c.ArgumentError(
-                f"{self.op.name}: expected at most {len(self.positional)} tensors by position "
-                f"({', '.join(self.positional)}), given {len(args)}; others are given by name"
-            )
-        given = dict(zip(self.positional, args))
-        for name, value in named.items():
-            if name in given:
-                raise c.ArgumentError(f"argument '{name}': given twice, by position and by name")
-            if name not in self.names and name not in self.numbers:
-                self._say_unknown(name)
-            given[name] = value
+        given = named_arguments(self.op.name, self.positional, args, named, self._check_known)
         tensors = tuple(self._tensor(n, given.get(n)) for n in self.names)
         return tensors, tuple(self._scalar(n, given.get(n)) for n in self.numbers)
 
@@ -195,7 +184,9 @@ class Function(Shared):
         of_tensors, of_numbers = dict(zip(form.names, tensors)), dict(zip(form.numbers, numbers))
         return tuple(of_tensors.get(n) for n in self.names), tuple(of_numbers.get(n) for n in self.numbers)
 
-    def _say_unknown(self, name: str):
+    def _check_known(self, name: str) -> None:
+        if name in self.names or name in self.numbers:
+            return
         by_name = self.op.forward.by_name
         if name in by_name and by_name[name].role == c.RESULT:
             raise c.ArgumentError(
