@@ -63,6 +63,12 @@ struct nearest { /* begins as {.word = what is not known} */
 void lathe__nearest_try(struct nearest *n, const char *known); /* known words in any order */
 const char *lathe__nearest_text(struct nearest *n);            /* "; did you mean 'tanh'?" or "" */
 
+/* ---- loader.c ---------------------------------------------------------------------------------- */
+
+/* May this program open libraries at run time? what: the library. CUDA, with the way out: a fully static one
+ * may not. */
+lathe_status lathe__need_loader(const char *what, lathe_error *err);
+
 /* ---- bytes.c, file.c ---------------------------------------------------------------------------- */
 
 /* Numbers in files: little-endian whatever the host. */

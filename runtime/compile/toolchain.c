@@ -19,43 +19,60 @@ enum { OLDEST_MAJOR = 12, NEWEST_MAJOR = 13, OPEN_FLAGS = RTLD_LAZY | RTLD_LOCAL
 
 enum { MOST_HOME_BYTES = 1000 }; /* of CUDA_HOME: the rest of a path is for /bin/fatbinary */
 
-static void *open_in(const char *folder, const char *name)
+struct failure { /* the loader's words: of a file that is there, or else the first */
+    char said[300];
+    bool exists;
+};
+
+static void *open_path(const char *path, struct failure *why)
+{
+    void *library = dlopen(path, OPEN_FLAGS);
+    const char *said = library ? NULL : dlerror();
+    const bool exists = strchr(path, '/') && access(path, F_OK) == 0;
+    if (said && (why->said[0] == '\0' || (exists && !why->exists))) {
+        snprintf(why->said, sizeof why->said, "%s", said);
+        why->exists = exists;
+    }
+    return library;
+}
+
+static void *open_in(const char *folder, const char *name, struct failure *why)
 {
     char path[2 * PATH_BYTES];
     if (folder[0] == '\0')
         return NULL;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    return dlopen(path, OPEN_FLAGS);
+    return open_path(path, why);
 }
 
 /* name.so.13 by soname, then in $CUDA_HOME and the usual place. */
-static void *open_major(const char *name, int major, const char *cuda_home)
+static void *open_major(const char *name, int major, const char *cuda_home, struct failure *why)
 {
     char soname[64];
     char folder[PATH_BYTES + 32];
     snprintf(soname, sizeof soname, "%s.so.%d", name, major);
-    void *library = dlopen(soname, OPEN_FLAGS);
+    void *library = open_path(soname, why);
     if (!library && cuda_home[0]) {
         snprintf(folder, sizeof folder, "%s/lib64", cuda_home);
-        library = open_in(folder, soname);
+        library = open_in(folder, soname, why);
     }
     if (!library)
-        library = open_in("/usr/local/cuda/lib64", soname);
+        library = open_in("/usr/local/cuda/lib64", soname, why);
     if (!library) {
         snprintf(folder, sizeof folder, "/usr/local/cuda-%d/lib64", major);
-        library = open_in(folder, soname);
+        library = open_in(folder, soname, why);
     }
     return library;
 }
 
 /* Code from a newer major version than the driver's does not load: the driver's own major comes first. */
-static void *open_any(const char *name, int preferred, const char *cuda_home)
+static void *open_any(const char *name, int preferred, const char *cuda_home, struct failure *why)
 {
     void *library = NULL;
     if (preferred >= OLDEST_MAJOR && preferred <= NEWEST_MAJOR)
-        library = open_major(name, preferred, cuda_home);
+        library = open_major(name, preferred, cuda_home, why);
     for (int major = NEWEST_MAJOR; !library && major >= OLDEST_MAJOR; major--)
-        library = open_major(name, major, cuda_home);
+        library = open_major(name, major, cuda_home, why);
     return library;
 }
 
@@ -137,17 +154,25 @@ static lathe_status open_all(struct compiler *c, const char *cuda_home, int driv
         return lathe__fail(err, LATHE_CUDA,
                            "CUDA_HOME: expected a path of at most %d bytes, given a longer one",
                            MOST_HOME_BYTES);
-    c->nvrtc = open_any("libnvrtc", preferred, cuda_home);
+    TRY(lathe__need_loader("NVRTC (libnvrtc.so)", err));
+    struct failure why = {.said = ""};
+    c->nvrtc = open_any("libnvrtc", preferred, cuda_home, &why);
+    if (!c->nvrtc && why.exists)
+        return lathe__fail(
+            err, LATHE_CUDA,
+            "NVRTC, with which device code is compiled, is there and cannot be opened (%s); the "
+            "host device (--device host) and lathe gen still work",
+            why.said);
     if (!c->nvrtc)
         return lathe__fail(
             err, LATHE_CUDA,
             "NVRTC (libnvrtc.so.%d or .so.%d, part of the CUDA Toolkit) is neither on the loader's path "
-            "nor in $CUDA_HOME/lib64 nor in /usr/local/cuda/lib64, so device code cannot be compiled; "
+            "nor in $CUDA_HOME/lib64 nor in /usr/local/cuda/lib64 (%s), so device code cannot be compiled; "
             "the host device (--device host) and lathe gen still work",
-            NEWEST_MAJOR, OLDEST_MAJOR);
+            NEWEST_MAJOR, OLDEST_MAJOR, why.said);
     TRY(resolve_nvrtc(c, err));
     TRY(ask_nvrtc(c, err));
-    c->nvfatbin = open_any("libnvfatbin", c->major, cuda_home);
+    c->nvfatbin = open_any("libnvfatbin", c->major, cuda_home, &why);
     if (c->nvfatbin && !resolve_nvfatbin(c)) {
         dlclose(c->nvfatbin);
         c->nvfatbin = NULL;

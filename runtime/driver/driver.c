@@ -43,6 +43,7 @@ static lathe_status open_library(struct driver *d, lathe_error *err)
 {
     get_proc_fn *get_proc = NULL;
     void *address;
+    TRY(lathe__need_loader("libcuda.so.1, the library of the NVIDIA driver,", err));
     d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!d->library)
         return lathe__fail(err, LATHE_CUDA,
