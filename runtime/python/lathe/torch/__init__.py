@@ -7,9 +7,10 @@
 """
 
 from ._function import Function, call, wrap
+from ._sdpa import activate, sdpa
 from .optim import AdamW, Lion
 
-__all__ = ["AdamW", "Function", "Lion", "call", "flex_attention", "spec_of", "wrap"]
+__all__ = ["AdamW", "Function", "Lion", "activate", "call", "flex_attention", "sdpa", "spec_of", "wrap"]
 
 
 def __getattr__(name: str):
