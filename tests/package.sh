@@ -72,6 +72,25 @@ for file in "$here"/include/*.h; do
     ok "header $file" cmp "$here/include/$file" "$first/include/$file"
 done
 
+# Each part is an installation of its own: what others have is not asked for.
+parts=$work/parts
+part() { ok "part $1" cmake --install "$build" --component "$1" --prefix "$parts"; }
+uses() { cmake -S "$work/user" -B "$work/user/build" "-DCMAKE_PREFIX_PATH=$parts" "-DWANTED=$1"; }
+mkdir "$work/user"
+cat >"$work/user/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(Lathe REQUIRED COMPONENTS ${WANTED})
+CMAKE
+if [ -n "$shared" ]; then
+    part lathe_runtime && part lathe_devel
+    ok 'shared libraries alone' uses 'lathe_shared;rt_shared'
+    fails 'the tool is elsewhere' 'Lathe::tool is not part of this installation' uses 'lathe_shared;tool'
+    part lathe_tool && part lathe_static && part lathe_doc
+    ok 'all parts' uses 'lathe;lathe_shared;rt;rt_shared;tool'
+    ok 'parts are all' sh -c 'cd "$1" && find . | sort >"$3/1" && cd "$2" && find . | sort | cmp "$3/1" -' sh "$first" "$parts" "$work"
+fi
+
 for file in share/man/man1/lathe.1 share/bash-completion/completions/lathe share/lathe/specs/causal.lua share/lathe/specs/reference/attention.md \
     share/doc/lathe/LICENSE share/doc/lathe/THIRD_PARTY; do
     ok "installed $file" test -s "$first/$file"

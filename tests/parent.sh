@@ -76,6 +76,10 @@ says 'a cross build without a tool' 'a cross build needs the program lathe of th
     cmake -S "$work/cross" -B "$work/cross/b" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=other
 ok 'a cross build with one' cmake -S "$work/cross" -B "$work/cross/c" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=other \
     -DLATHE_TOOL_PROGRAM=/bin/true
+ok 'a cross build of this tree' cmake -S "$here" -B "$work/cross/e" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=other \
+    -DLATHE_TOOL_PROGRAM=/bin/true -DLATHE_TESTS=OFF
+ok 'its manual by that tool' grep -rq -e '-DTOOL=/bin/true' "$work/cross/e/CMakeFiles/lathe_tool.dir"
+ok 'its manual is installed' grep -q -e 'lathe\.1' "$work/cross/e/cmake_install.cmake"
 if command -v clang >/dev/null; then
     machine=$(clang -dumpmachine)
     ok 'a cross build by clang' cmake -S "$work/cross" -B "$work/cross/d" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=other \

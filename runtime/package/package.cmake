@@ -5,33 +5,37 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_CURRENT_LIST_DIR})
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lathe)
-set(static_targets)
-set(shared_targets lathe_rt)
+
+# Components: lathe_runtime (shared libraries), lathe_devel (headers, CMake, pkg-config), lathe_static, lathe_tool,
+# lathe_doc. Each has the targets of its own files alone: a package without a part is a whole installation.
+install(TARGETS lathe_rt EXPORT LatheRtTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lathe_static)
+install(TARGETS lathe EXPORT LatheStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lathe_static)
+install(EXPORT LatheRtTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder} COMPONENT lathe_static)
+install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder} COMPONENT lathe_static)
 if(LATHE_SHARED)
-    list(APPEND shared_targets lathe_shared lathe_rt_shared)
+    install(TARGETS lathe_shared lathe_rt_shared EXPORT LatheSharedTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lathe_runtime NAMELINK_COMPONENT lathe_devel)
+    install(EXPORT LatheSharedTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder} COMPONENT lathe_devel)
 endif()
 if(LATHE_TOOL)
-    list(APPEND shared_targets lathe_tool)
+    install(TARGETS lathe_tool EXPORT LatheToolTargets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT lathe_tool)
+    install(EXPORT LatheToolTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder} COMPONENT lathe_tool)
 endif()
-
-install(TARGETS ${shared_targets} EXPORT LatheTargets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS lathe EXPORT LatheStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-if(LATHE_TOOL AND NOT CMAKE_CROSSCOMPILING AND NOT LATHE_SANITIZE)
-    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT lathe_devel)
+if(lathe_manual_tool)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT lathe_tool)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-        RENAME lathe)
+        RENAME lathe COMPONENT lathe_tool)
 endif()
 # What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the licence, and those
 # of what is linked statically.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/examples)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${package_dir}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
-install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs COMPONENT lathe_doc)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/examples
+    COMPONENT lathe_doc)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${package_dir}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    COMPONENT lathe_runtime)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${package_dir}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    COMPONENT lathe_static EXCLUDE_FROM_ALL)
 
 # Lua's static library by its name alone: where it is, is found out where it is used.
 get_filename_component(LATHE_LUA_NAMES ${LATHE_LUA_LIBRARY} NAME)
@@ -39,7 +43,7 @@ configure_package_config_file(${package_dir}/LatheConfig.cmake.in ${CMAKE_CURREN
     INSTALL_DESTINATION ${cmake_folder})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake
-    ${package_dir}/LatheKernels.cmake DESTINATION ${cmake_folder})
+    ${package_dir}/LatheKernels.cmake DESTINATION ${cmake_folder} COMPONENT lathe_devel)
 
 # ---- pkg-config ----------------------------------------------------------------------------------
 
@@ -73,7 +77,7 @@ function(lathe_pc name description libs private)
         set(PC_LIBS_PRIVATE)
     endif()
     configure_file(${package_dir}/lathe.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
-    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${pc_folder})
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${pc_folder} COMPONENT lathe_devel)
 endfunction()
 
 string(REGEX REPLACE "^lib(.*)\\.a$" "-l\\1" lua_flag ${LATHE_LUA_NAMES})
