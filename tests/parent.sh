@@ -78,7 +78,7 @@ ok 'a cross build with one' cmake -S "$work/cross" -B "$work/cross/c" -DCMAKE_SY
     -DLATHE_TOOL_PROGRAM=/bin/true
 ok 'a cross build of this tree' cmake -S "$here" -B "$work/cross/e" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=other \
     -DLATHE_TOOL_PROGRAM=/bin/true -DLATHE_TESTS=OFF
-ok 'its manual by that tool' grep -rq -e '-DTOOL=/bin/true' "$work/cross/e/CMakeFiles/lathe_tool.dir"
+ok 'its manual by that tool' grep -rq --include=build.make --include=build.ninja -e '-DTOOL=/bin/true' "$work/cross/e"
 ok 'its manual is installed' grep -q -e 'lathe\.1' "$work/cross/e/cmake_install.cmake"
 if command -v clang >/dev/null; then
     machine=$(clang -dumpmachine)
