@@ -32,8 +32,10 @@ def main(words: list[str]) -> int:
 
 
 def _translated(words: list[str]) -> str:
-    from .torch import spec_of
-
+    try:
+        from .torch import spec_of
+    except ImportError:
+        raise ArgumentError("translate: mods are functions of torch, and torch is not installed") from None
     sizes = {}
     mods = {"score_mod": None, "mask_mod": None}
     for word in words:

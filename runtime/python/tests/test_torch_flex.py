@@ -182,6 +182,24 @@ def test_a_nested_tensor_is_refused():
         attend(*[jagged.transpose(1, 2)] * 3)
 
 
+def test_other_ways_to_read_a_table():
+    table, column = torch.randn(mods.S), torch.randn(mods.S, 1)
+    plain = lambda s, b, h, q, kv: s + table[q] + table[kv] + table[kv] * column[q, 0]  # noqa: E731
+
+    def other(s, b, h, q, kv):
+        a = torch.index_select(table, 0, q).squeeze() + torch.gather(table, 0, kv.reshape(1))[0]
+        return s + a + torch.take(table, kv) * column[q][0]
+
+    q, k, v = tensors(grad=False)
+    same(attend(q, k, v, other), attend(q, k, v, plain))
+
+
+def test_gradients_of_torch_func_are_refused():
+    q, k, v = tensors(grad=False)
+    with pytest.raises(lathe.UnsupportedError, match="torch.autograd.grad"):
+        torch.func.grad(lambda q: attend(q, k, v).sum())(q)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits(dtype):
     q, k, v = tensors(dtype=dtype, grad=False)
@@ -528,6 +546,9 @@ def test_unknown_operations_are_refused():
     rows = torch.randn(mods.S, 8)
     refused(lambda s, b, h, q, kv: s + torch.dot(rows[q], rows[kv]), "of rows", "qk2 = true")
     refused(lambda s, b, h, q, kv: s + rows[q, :].sum(), "a slice")
+    refused(lambda s, b, h, q, kv: s + rows[q, q >= kv], "torch.where")
+    refused(lambda s, b, h, q, kv: torch.max(s.reshape(1), dim=0)[0], "no formula")
+    refused(lambda s, b, h, q, kv: torch.cond(q > kv, lambda a: a * 2, lambda a: a, (s,)), "torch.where")
     refused(lambda s, b, h, q, kv: s + (rows * q).sum(), "values of a pair")
 
 

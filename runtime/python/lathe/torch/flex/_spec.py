@@ -14,6 +14,7 @@ from ._trace import Graph, Node, _count, _leaves, refuse
 
 _LONG = 88  # columns of an expression that gets a name
 _READERS = {"index", "index_select", "gather", "take", "select"}
+_MASKS = (torch.bool, torch.uint8)  # as indices, they choose by being true
 KNOWN = frozenset(RULES) | _READERS
 
 
@@ -52,8 +53,8 @@ class Emitter:
                    "before the call")  # fmt: skip
         if node.dtype is torch.float64 and self.graph.float_dtype is not torch.float64:
             refuse(node.place, f"{node.func}: makes a float64 of it, and kernels compute in f32; cast to torch.float32")
-        e = self._read(node) if node.operator in _READERS else self._apply(node)
-        check_range(node, e, node.operator in _READERS)
+        e = self._read(node) if reads(node) else self._apply(node)
+        check_range(node, e, reads(node))
         if node.off and e.kind == FLOAT:
             e = call("detach", e, lo=e.lo, hi=e.hi)
         is_long = len(e.text) > _LONG and node is not self.graph.result
@@ -62,6 +63,8 @@ class Emitter:
         self._done[node] = e
 
     def _apply(self, node: Node) -> Expr:
+        if node.operator == "select":
+            return self._value(node.args[0])
         found = RULES.get(node.operator) if node.func._overloadname not in _REDUCES.get(node.operator, ()) else None
         if any(is_row(o) for o in node.operands()):
             refuse(node.place, f"{node.func}: of rows of tensors, where a mod computes one number at a time; index "
@@ -134,7 +137,7 @@ class Emitter:
         total = dim if dim == "1" else f"at.len_{dim}" if dim in ("q", "kv") else f"at.n_{dim}"
         if e.value is not None:
             return f"{total} - {-e.value}"
-        if isinstance(index, Node) and index.operator in _READERS:
+        if isinstance(index, Node) and reads(index):
             other = self.inputs.of(read_of(index)[0])
             other.indexes = min(size, other.indexes or size)
         return self.helper("from_end", e, Expr(total, ATOM, INT)).text  # torch counts them so
@@ -196,9 +199,15 @@ def read_of(node: Node):
     return table, index
 
 
+def reads(node: Node) -> bool:
+    """Is it a read of a table? What is taken out of one number is that number."""
+    taken = node.operator == "select" and isinstance(node.args[0], Node) and node.args[0].moves
+    return node.operator in _READERS and not (taken and _count(node.args[0].shape) == 1)
+
+
 def is_row(node: Node) -> bool:
     """A row of a table, of which something may still be read."""
-    return node.operator in _READERS and _count(node.shape) != 1
+    return reads(node) and _count(node.shape) != 1
 
 
 def _read_so_far(node: Node):
@@ -212,6 +221,8 @@ def _read_so_far(node: Node):
     else:
         refuse(node.place, f"{node.func}: reads a tensor that is made of the mod's arguments; read a captured one")
     open_dims = [i for i, one in enumerate(index) if one is None]
+    if not open_dims:
+        refuse(node.place, f"{node.func}: reads one number by an index; leave the index out")
     for dim, one in _dims_of(node, len(open_dims)):
         index[open_dims[dim]] = one
     return table, index
@@ -226,7 +237,7 @@ def _dims_of(node: Node, rank: int):
         index = [(0, rest[0])]
     else:
         index = [(rest[0] % max(rank, 1), rest[1])]
-    if any(isinstance(one, Node) and (_count(one.shape) != 1 or one.dtype is torch.bool) for _, one in index):
+    if any(isinstance(one, Node) and (_count(one.shape) != 1 or one.dtype in _MASKS) for _, one in index):
         refuse(node.place, f"{node.func}: a tensor is indexed by more than one number, or by a bool; index by integers "
                "that are made of the mod's arguments")  # fmt: skip
     if node.operator in ("take", "gather") and rank != 1:
@@ -237,7 +248,7 @@ def _dims_of(node: Node, rank: int):
 def collect_reads(graph: Graph, inputs: Inputs) -> None:
     """Before dims are named, all reads of each table are known."""
     for node in live_nodes(graph):
-        if node.operator in _READERS and not is_row(node):
+        if reads(node) and not is_row(node):
             table, index = read_of(node)
             inputs.of(table).reads.append(index)
 

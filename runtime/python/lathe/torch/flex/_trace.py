@@ -12,7 +12,8 @@ import os
 import sys
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor,
+                                           FakeTensorMode)  # fmt: skip
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -100,12 +101,27 @@ def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -
     graph.float_dtype = float_dtype
     recorder = _Recorder(graph, zip(tensors, symbols.values()), whole)
     labels = _Labels(recorder)
-    still = torch.autocast(device.type, enabled=False)
+    still = torch.autocast("cuda" if device.type == "cuda" else "cpu", enabled=False)
     below = torch._C._AutoDispatchBelowAutograd()  # operations are written down as they are asked for
     with torch.enable_grad(), still, below, fakes, recorder, _Functions(recorder), labels:
-        answer = mod(*tensors)
+        try:
+            answer = mod(*tensors)
+        except (DynamicOutputShapeException, DataDependentOutputException, NotImplementedError) as error:
+            what = str(error).splitlines()[0][:120]
+            refuse(_raised_at(error) or place, f"{what}: what it gives depends on values, or it takes functions; write "
+                   "torch.where(condition, a, b)")  # fmt: skip
     graph.result = recorder.result_of(answer)
     return graph
+
+
+def _raised_at(error):
+    """The innermost line of the user's that an exception has come through."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        found = (file, step.tb_lineno) if _is_of_user(file) else found
+        step = step.tb_next
+    return found
 
 
 def place_of(mod):
