@@ -209,8 +209,10 @@ def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
     for name, t in (("query", q), ("key", k), ("value", v)):
         say_unusual(name, t)
         if torch._C._functorch.is_gradtrackingtensor(t):
-            raise c.UnsupportedError("flex_attention: torch.func's gradients do not go through the tracing of mods; "
-                                     "take them by torch.autograd.grad, or of lathe.torch.wrap(spec_of(...))")  # fmt: skip
+            raise c.UnsupportedError(
+                "flex_attention: torch.func's gradients do not go through the tracing of mods; take them by "
+                "torch.autograd.grad, or of lathe.torch.wrap(spec_of(...))"
+            )
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise c.ArgumentError("flex_attention: expected query, key and value of 4 dims, [b, h, tokens, d]")
     if not enable_gqa and q.shape[1] != k.shape[1]:
