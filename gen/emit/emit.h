@@ -167,6 +167,10 @@ struct launch *add_launch(struct source *out, const struct emitter *e, const cha
 int add_buffer(struct source *out, const struct emitter *e, struct product bytes);
 /* parts.c: how many parts the text is compiled in, and, in the config, which kernel is in which. */
 void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out);
+/* smem.c: the bytes of dynamic shared memory that kernels are launched with, in the config; and that their
+   layouts have as many, behind the templates. */
+void emit_smem_bytes(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, const struct source *s);
+void emit_smem_asserts(struct text_buf *t, const struct ir *ir, lathe_dtype dtype, const struct source *s);
 
 /* ---- attention/emit/emit.c, attention/emit/emit_launch.c, emit_mods.c, rowwise/emit_common.c,
  * rowwise/emit.c */

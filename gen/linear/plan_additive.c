@@ -23,7 +23,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
                                                    : NULL;
 }
 
-/* Of the kernel's constants: step_layout and additive_smem_bytes there. */
+/* Of step_layout and BLOCK_BYTES there. */
 static int smem_bytes(const struct kernel_request *r, const struct linear_plan *plan)
 {
     const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);

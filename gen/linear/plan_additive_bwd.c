@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, OF_WARP = 16 };
-enum { WALK_BYTES = 36896 }; /* additive_states_smem_bytes of the kernels */
+enum { WALK_BYTES = 36896 }; /* states_layout of linear/backward/additive_states.cuh */
 
 static const char *why_not_of_spec(const struct kernel_request *r)
 {
@@ -30,7 +30,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 
-/* Of the kernels' constants: additive_chunks_smem_bytes there. `states`: that there is room for. */
+/* Of additive_layout there. `states`: that there is room for. */
 static int chunks_bytes(int states, int d, int d_v)
 {
     return 660 * d + 256 * d_v + states * 2 * d * d_v + 16448;

@@ -27,7 +27,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
                : NULL;
 }
 
-/* Of the kernel's constants: chunks_smem_bytes there. */
+/* Of chunk_layout there. */
 static int smem_bytes(int stages, int pads)
 {
     return stages * (CHUNK * 4 * pads + 272) + 34816;

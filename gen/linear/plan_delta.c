@@ -133,7 +133,7 @@ int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *t
     to->groups = groups;
     to->chunk_threads = GROUP * (1 + to->groups);
     to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
-    for (to->stages = MOST_STAGES;; to->stages--) { /* delta_smem_bytes of linear/delta_loader_sm90.cuh */
+    for (to->stages = MOST_STAGES;; to->stages--) { /* delta_layout of linear/delta_walk_sm90.cuh */
         const int walk = to->stages * (256 * pad + 8192 * to->groups + 17168) + 8208;
         const int bytes = leaves ? round_up(walk, 128) + 128 * to->groups * pad : walk;
         if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)

@@ -31,7 +31,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
                : NULL;
 }
 
-/* Of the kernels' constants: delta_walk_smem_bytes and delta_chunks_smem_bytes there. */
+/* Of walk_layout and delta_chunk_layout there. */
 static int walk_bytes(int stages, int d)
 {
     return stages * 128 * (2 * d + 192) + 128 * d + 33280;

@@ -26,7 +26,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return l->all_tokens ? "serves causal = true alone" : NULL;
 }
 
-/* Of the kernels' constants: struct prepared, keyed_walk_smem_bytes and keyed_smem_bytes there. */
+/* Of struct prepared, keyed_walk and keyed_layout there. */
 static void fill_bytes(struct linear_plan *to, int pad)
 {
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */

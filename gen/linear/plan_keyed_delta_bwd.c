@@ -28,7 +28,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 
-/* Of the kernels' constants: keyed_chunks_smem_bytes there. */
+/* Of keyed_layout_back there. */
 static int chunks_bytes(int part, int d_v)
 {
     return 684 * part + 384 * d_v + 4 * part * d_v + 16448;
@@ -45,7 +45,7 @@ static void choose_parts(const struct kernel_request *r, struct linear_plan *to,
     to->smem_bytes = chunks_bytes(part, d_v);
 }
 
-/* Of the kernels' constants: keyed_states_smem_bytes and keyed_prepare_back_smem_bytes there. */
+/* Of back_walk and keyed_layout there. */
 static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
     const int d = round_up(r->problem->dim[SYM_D], SLICE);

@@ -79,6 +79,10 @@ DEV void end_narrow(warp_rows &own, const attention_params &p, const work &w, u3
 
 // ---- kernels ------------------------------------------------------------------------------------------------------------
 
+namespace smem_bytes {
+constexpr int decode = ::decode::layout::BYTES;
+}
+
 #if LATHE_COMPILED(decode)
 extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {

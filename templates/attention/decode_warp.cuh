@@ -19,14 +19,13 @@ namespace decode {
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory. As C, for the planner:
-//     ring = warps * stages * bn * (d_pad + dv_pad) * 2;  smem = ring + warps * stages * 4 + 16 * warps * (states + 1) * 4;
 struct layout { // offsets in bytes; o of the warps takes the place of the ring
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
     static constexpr int STAGE_BYTES = K_BYTES + cfg::BN * cfg::DV_PAD * 2;
     static constexpr int WARP_BYTES = cfg::STAGES * STAGE_BYTES;
     static constexpr int CODES = cfg::WARPS * WARP_BYTES; // of each warp's stages: which tile lies there
     static constexpr int RECORDS = CODES + cfg::WARPS * cfg::STAGES * 4;
+    static constexpr int BYTES = RECORDS + WARP_ROWS * cfg::WARPS * RECORD * 4;
     static constexpr int O_ROW = cfg::DV_PAD + 8; // floats: rows begin in different banks
     static_assert(cfg::WARPS * WARP_ROWS * O_ROW * 4 <= CODES, "o fits where the ring was");
 

@@ -37,19 +37,6 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 
 // ---- shared memory --------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory. As C, for the planner (every argument an int):
-//     q = bm * d_pad * element; ring = stages * bn * (d_pad + dv_pad) * element; o = o_f32 || element == 4 ? 0 : bm * dv_pad * 2;
-//     body = q_in_regs ? max(q, ring) : q + ring;  smem = max(body, o) + (diag ? 8 * (bm + bn) : 0);
-__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad, int element,
-                                                       bool q_in_regs, bool o_f32, bool diag)
-{
-    const int q = bm * d_pad * element;
-    const int ring = stages * bn * (d_pad + dv_pad) * element;
-    const int o = o_f32 || element == 4 ? 0 : bm * dv_pad * 2;
-    const int body = q_in_regs ? max_of(q, ring) : q + ring;
-    return max_of(body, o) + (diag ? 8 * (bm + bn) : 0);
-}
-
 // clang-format off
 // What to choose. Bytes are for a variant without DIAG (which adds 8 (BM + BN): every row still fits). Registers are those
 // of the causal softmax on sm_80 / sm_90a (nvcc 13.0); where no spill is given there is none. A block may have 163 KB
@@ -93,12 +80,16 @@ struct shared_layout { // offsets in bytes; o takes the place of everything but 
     static constexpr int Q = 0;
     static constexpr int K = cfg::Q_IN_REGS ? 0 : cfg::BM * cfg::D_PAD * ELEMENT; // stages, one after the other
     static constexpr int V = K + cfg::STAGES * K_BYTES;
+    static constexpr int TILES = max_of(cfg::BM * cfg::D_PAD * ELEMENT, V + cfg::STAGES * V_BYTES); // Q, K and V
     static constexpr int O = 0;
-    static constexpr int BYTES = attention_smem_bytes(cfg::BM, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
-                                                      ELEMENT, cfg::Q_IN_REGS, cfg::O_F32, variant::DIAG);
+    static constexpr int O_BYTES = cfg::O_F32 || IN_F32 ? 0 : cfg::BM * cfg::DV_PAD * 2;
+    static constexpr int DIAG = max_of(TILES, O_BYTES);
     static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
-    static constexpr int DIAG = BYTES - 2 * DIAG_BYTES;
+    static constexpr int BYTES = DIAG + 2 * DIAG_BYTES;
 };
+namespace smem_bytes {
+constexpr int fwd = shared_layout::BYTES;
+}
 
 constexpr int THREADS = cfg::WARPS * 32;
 constexpr int MT = cfg::BM / cfg::WARPS / 16; // blocks of 16 rows of a warp

@@ -53,25 +53,7 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 
 // ---- shared memory --------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory. As C, for the planner:
-//     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
-//     tiles = groups * (q_stages * q + (own_o ? o : 0));
-//     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + (sequences ? 400 : 256) +
-//            (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
-__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
-                                                    int d_pad, int dv_pad, bool o_f32, bool diag, bool sequences)
-{
-    const int groups = warps / 4;
-    const int q = 64 * d_pad * 2;
-    const int o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
-    const int tiles = groups * (q_stages * q + (own_o ? o : 0));
-    const int k = round_up(stages * bn * d_pad * 2, 1024);
-    const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + (sequences ? 400 : 256) +
-           (diag ? groups * 8 * (64 + bn) : 0);
-}
 
 struct shared_layout {                            // offsets in bytes
     static constexpr int GROUPS = cfg::WARPS / 4; // warpgroups that compute
@@ -80,9 +62,6 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
     static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * 2 : 0;
     static constexpr int ROUNDS = 8; // query tiles, see round_place
-    static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
-                                                   cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
-                                                   variant::DIAG, SEQUENCES);
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
     static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
     static constexpr int SLAB = O + O_BYTES;
@@ -97,11 +76,13 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int TOKENS = TOLD + 16 * ROUNDS; // where SEQUENCES: 16 bytes each, as ROUND
     static constexpr int ORDER = TOKENS + (SEQUENCES ? 16 * ROUNDS : 0); // attention/sequence_tiles_sm90.cuh
     static constexpr int DIAG = ORDER + (SEQUENCES ? 16 : 0);
-    static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
-                      Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
-                  "places do not overlap");
+    static constexpr int BYTES = DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0);
+    static_assert(GROUPS <= 4 && Q_BYTES % 1024 == 0 && SLAB % 1024 == 0, "slabs start on multiples of their pattern");
     static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
+namespace smem_bytes {
+constexpr int fwd = shared_layout::BYTES;
+}
 
 constexpr int THREADS = 128 + cfg::WARPS * 32;
 constexpr int NB = cfg::BN / 8;

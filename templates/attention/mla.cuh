@@ -37,13 +37,12 @@ static_assert(!cfg::V_IS_K || cfg::DV_PAD <= cfg::D_PAD, "columns of V are colum
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory. As C, for the planner:
-//     stage = bn * (d_pad + (v_is_k ? 0 : dv_pad)) * 2;  smem = bm * d_pad * 2 + stages * stage + (slices > 1 ? warps * bn * 64 : 0);
 struct layout { // offsets in bytes
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
     static constexpr int STAGE_BYTES = K_BYTES + (cfg::V_IS_K ? 0 : cfg::BN * cfg::DV_PAD * 2);
     static constexpr int RING = cfg::BM * cfg::D_PAD * 2; // behind Q
     static constexpr int SUMS = RING + cfg::STAGES * STAGE_BYTES;
+    static constexpr int BYTES = SUMS + (SLICES > 1 ? cfg::WARPS * (cfg::BN / 8) * 32 * 16 : 0);
 
     DEV u32 stage(u32 shared, int number) { return shared + static_cast<u32>(RING + number * STAGE_BYTES); }
 };
@@ -366,6 +365,10 @@ DEV void walk(warp_rows &own, const attention_params &p, const work &w, const ke
 } // namespace mla
 
 // ---- kernel -------------------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int decode = mla::layout::BYTES;
+}
 
 #if LATHE_COMPILED(decode)
 extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)

@@ -42,8 +42,6 @@ constexpr int WORKER_REGISTERS = 224;
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory. As C, for the planner:
-//     smem = (1 + stages) * 64 * d_pad * 2 + 8192 + 512;
 struct layout { // offsets in bytes
     static constexpr int TILE_BYTES = PANELS * PANEL_BYTES; // of Q, which is first, and of a stage
     static constexpr int RING = TILE_BYTES;
@@ -398,6 +396,10 @@ DEV void gather_right(const attention_params &p, const work &w, u32 shared)
 } // namespace mla
 
 // ---- kernel -------------------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int decode = mla::layout::BYTES;
+}
 
 #if LATHE_COMPILED(decode)
 extern "C" __global__ void __launch_bounds__(decode::THREADS, 1) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)

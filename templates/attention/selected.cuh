@@ -21,7 +21,7 @@ static_assert(!variant::SCATTERED, "within the blocks of its list a row's keys a
 
 namespace decode {
 
-constexpr int LIST = layout::RECORDS + WARP_ROWS * cfg::WARPS * RECORD * 4; // in shared memory, behind what decode::layout has
+constexpr int LIST = layout::BYTES; // in shared memory, behind what decode::layout has
 constexpr int BLOCK_TILES = variant::SELECTED_KEYS / cfg::BN;
 constexpr int NO_BLOCK = -1;
 
@@ -244,6 +244,10 @@ DEV void attend(const attention_params &p, const work &w, u32 shared, int token)
 } // namespace decode
 
 // ---- kernel -------------------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int fwd = decode::LIST + variant::SELECTED * 4;
+}
 
 #if LATHE_COMPILED(fwd)
 extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)

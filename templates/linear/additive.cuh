@@ -1,7 +1,7 @@
 // linear/additive.cuh: kernel: linear attention without the delta rule in steps of 16 tokens by mma.sync: no decay, one number a token or one a key channel,
 // a bonus, a normaliser, sums over all tokens; f16 and bf16, head dims up to 256.
 //
-// Launch: sequences * h * VALUE_SLICES blocks of BLOCK_THREADS threads, additive_smem_bytes() of shared memory; or up to cfg::PIECES times as many, of pieces of
+// Launch: sequences * h * VALUE_SLICES blocks of BLOCK_THREADS threads, BLOCK_BYTES of shared memory; or up to cfg::PIECES times as many, of pieces of
 // few long sequences, behind `states`. A block has VALUE_PAD columns of the state of one head. Its first warps prepare steps, each its own of every chunk (additive_pairs), while the others go with the state from step to step
 // (additive_walk). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
@@ -93,6 +93,11 @@ DEV void additive_states(const linear_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int states = linear::BLOCK_BYTES;
+constexpr int chunks = linear::BLOCK_BYTES;
+}
 
 #if LATHE_COMPILED(states)
 extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOCKS_ON_SM) LATHE_ENTRY(states)(const __grid_constant__ linear_params p)

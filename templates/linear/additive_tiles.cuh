@@ -36,8 +36,7 @@ struct token_factors { // of one number a token: of what a token reads, of what 
 };
 constexpr int CHUNK_BYTES = STEPS * step_layout::END;
 constexpr int DIVISORS = STAGES * CHUNK_BYTES; // of the tokens of two steps, with a normaliser
-// As C, for the planner: plan_additive.c
-constexpr int additive_smem_bytes() { return DIVISORS + (cfg::NORMALISE ? 2 * STEP * 4 : 0); }
+constexpr int BLOCK_BYTES = DIVISORS + (cfg::NORMALISE ? 2 * STEP * 4 : 0);
 
 // Named barriers of a stage.
 DEV u32 prepared(int number) { return static_cast<u32>(1 + number % STAGES); }

@@ -1,6 +1,6 @@
 // linear/delta_chunks.cuh: kernel: the delta rule with no decay or one number a token, in chunks of tokens by mma.sync.
 //
-// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, delta_smem_bytes() of shared memory. A block has 64 columns of the state of one head, in f32
+// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, smem_bytes::chunks of shared memory. A block has 64 columns of the state of one head, in f32
 // fragments of its warps, while the chunk that follows is on its way. In a chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; then
 // S = e^(G_end) S + k' (e^(G_end - G) v), where T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
 // above 0. Of few tokens linear/recurrent.cuh takes one by one.
@@ -27,8 +27,6 @@ struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGE
     static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4; // of v, as the state takes it up
     static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
-// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 16384 + 1024
-constexpr int delta_smem_bytes() { return chunk_layout::END; }
 
 DEV int row_group() { return static_cast<int>(threadIdx.x) / 32 % 4; }
 DEV int column_half() { return static_cast<int>(threadIdx.x) / 128; }
@@ -378,6 +376,10 @@ DEV void chunked(const linear_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int chunks = linear::chunk_layout::END;
+}
 
 #if LATHE_COMPILED(chunks)
 extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 2) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)

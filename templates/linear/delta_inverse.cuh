@@ -1,7 +1,7 @@
 // linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta) N)^-1 diag(beta), N the products of
 // keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with one number a token the decay commutes with the inverse.
 //
-// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory.
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::inverse of shared memory.
 #pragma once
 #include "linear/inverse_tiles.cuh"
 #include "linear/triangle.cuh"
@@ -12,8 +12,6 @@ struct inverse_layout { // in shared memory; keys lie where their products will
     matrix products, inverse;
     float beta[CHUNK_TOKENS], sums[CHUNK_TOKENS];
 };
-// As C, for the planner: 2 * 64 * 72 * 4 + 512
-constexpr int inverse_smem_bytes() { return static_cast<int>(sizeof(inverse_layout)); }
 static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
 
 // m = diag(beta) N, in the place of the keys.
@@ -108,6 +106,10 @@ template <class KEYS = given_keys, class P, class F, class G> DEV void invert(co
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int inverse = static_cast<int>(sizeof(linear::inverse_layout));
+}
 
 #if LATHE_COMPILED(inverse)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(inverse)(const __grid_constant__ linear_params p)

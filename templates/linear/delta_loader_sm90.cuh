@@ -6,9 +6,6 @@ namespace linear {
 
 constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
-// As C, for the planner: stages * (256 * pad + 8192 * groups + 17168) + 8208
-constexpr int delta_smem_bytes() { return delta_layout::END; }
-static_assert(delta_smem_bytes() == STAGES * (256 * CHUNK_PAD + 8192 * GROUPS + 17168) + 8208, "the planner says the same");
 
 template <class P, delta_task TASK> struct delta_loader {
     using element = cfg::element;

@@ -102,6 +102,10 @@ struct prepared_keys {
 
 } // namespace linear
 
+namespace smem_bytes {
+constexpr int prepare = static_cast<int>(sizeof(linear::inverse_layout));
+}
+
 #if LATHE_COMPILED(prepare)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {

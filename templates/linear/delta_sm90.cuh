@@ -1,6 +1,6 @@
 // linear/delta_sm90.cuh: kernel: the delta rule with no decay or one number a token, in chunks of 64 tokens by wgmma.
 //
-// Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, delta_smem_bytes() of shared memory, behind `inverse` (linear/delta_inverse.cuh), which
+// Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::chunks of shared memory, behind `inverse` (linear/delta_inverse.cuh), which
 // leaves T; or up to cfg::PIECES times as many, of pieces of few long sequences, behind `states` and `scan`. A block has BLOCK_COLUMNS columns of the state of one head. Its first warpgroup loads chunks and makes what their tokens see of each other, the
 // pairs scale (q k') e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; the others go with 64 columns of the state each from chunk to
 // chunk (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
@@ -17,7 +17,6 @@ constexpr int SCAN_OWN = CHUNK_PAD * SCAN_COLUMNS / SCAN_THREADS; // elements of
 struct scan_layout { // in shared memory
     float before[CHUNK_PAD][SCAN_COLUMNS], sums[SCAN_SHARES][SCAN_COLUMNS][CHUNK_PAD];
 };
-static_assert(sizeof(scan_layout) == 32 * CHUNK_PAD + 16384, "the planner says the same");
 
 // What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at first what the piece before it makes of none;
 // and what each piece makes of the state in front of it, as [column][channel] of a matrix that it is multiplied by from the left.
@@ -180,6 +179,12 @@ DEV void delta_scan(const linear_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int states = linear::delta_layout::END;
+constexpr int scan = static_cast<int>(sizeof(linear::scan_layout));
+constexpr int chunks = linear::delta_layout::END;
+}
 
 #if LATHE_COMPILED(states)
 extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(states)(const __grid_constant__ linear_params p)

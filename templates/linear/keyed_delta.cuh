@@ -1,7 +1,7 @@
 // linear/keyed_delta.cuh: kernel: the delta rule behind a decay by key channel, in chunks of 64 tokens by mma.sync: f16 and bf16, head dims up to 256; also
 // behind one that is the same for all channels, or none, where linear/delta_chunks.cuh does not serve the dtype or the head dim.
 //
-// Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, keyed_walk_smem_bytes() of shared memory, behind `prepare`
+// Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, smem_bytes::chunks of shared memory, behind `prepare`
 // (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write. A warp has 16 columns of the state and goes with them
 // from chunk to chunk: X = T (v - k S), o = scale (q S + A X), S = e^G_end S + k' X. All of it but o is kept with columns as rows, so what one product leaves is
 // an operand of the next as it stands, and warps share nothing but what has been prepared. Of few tokens linear/recurrent.cuh takes one by one.
@@ -9,9 +9,6 @@
 #include "linear/keyed_delta_walk.cuh"
 
 namespace linear {
-
-// As C, for the planner: 388 pad + 15360 + 2048 warps
-constexpr int keyed_walk_smem_bytes() { return keyed_walk<linear_params, prepared::END>::END; }
 
 struct keyed_forward : keyed_walk<linear_params, prepared::END> {
     __device__ __forceinline__ void load_first(int number) const
@@ -162,6 +159,10 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int chunks = linear::keyed_forward::END;
+}
 
 #if LATHE_COMPILED(chunks)
 extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)

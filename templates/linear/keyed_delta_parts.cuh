@@ -41,7 +41,6 @@ struct beta_power {
         return {__uint_as_float(exponent), __uint_as_float(0x7f000000u - exponent)};
     }
 };
-// As C, for the planner: 388 pad + 15360
-static_assert(prepared::END == 388 * KEY_PAD + 15360, "the planner says the same");
+static_assert(prepared::END == 388 * KEY_PAD + 15360, "as much as the planner gives each chunk in memory");
 
 } // namespace linear

@@ -1,6 +1,6 @@
 // linear/keyed_delta_prepare.cuh: kernel: what of the delta rule behind a decay by key channel is of a chunk of 64 tokens alone (struct prepared).
 //
-// Launch: a block of 128 threads for each chunk of each head, keyed_smem_bytes() of shared memory. A warp has a step of 16 tokens. With c the sums of a
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare of shared memory. A warp has a step of 16 tokens. With c the sums of a
 // channel's logarithms from its step's start on and L all that the step loses, its tokens read with e^(c - b) and write with e^(L - b - c), where b is 0, or
 // half of L in a group of 64 channels that is mild (linear/channel_logs.cuh). Pairs of one step are products of these in mild groups, for the two exponents are
 // c_i - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle, e^(b + .. + b), which is e^0 at most.
@@ -22,9 +22,6 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
     static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK; // backward: a block of A of each warp, which is turned around
 };
-// As C, for the planner: max(384 pad, 36864) + 256 + 56 pad
-constexpr int keyed_smem_bytes() { return keyed_layout::END; }
-static_assert(keyed_layout::END == max_of(384 * KEY_PAD, 36864) + 256 + 56 * KEY_PAD, "the planner says the same");
 // Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
 static_assert(STEP * KEY_PAD * 2 >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
 
@@ -372,6 +369,10 @@ template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsign
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int prepare = linear::keyed_layout::END;
+}
 
 #if LATHE_COMPILED(prepare)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)

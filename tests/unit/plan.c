@@ -85,7 +85,7 @@ TEST(attention_of_f32_has_a_plan)
               "attention_decode: dtype f32; it takes f16 and bf16 (attention_fwd_sm80 takes f32 too)");
 }
 
-/* back_smem_bytes of attention/backward/sm80.cuh, for lse, delta and a norm a row, and no diagonals. */
+/* back::layout of attention/backward/sm80.cuh, for lse, delta and a norm a row, and no diagonals. */
 static int f32_back_bytes(const struct back_plan *b)
 {
     return b->stages * (4 * b->bm * (b->dk + b->dv) + 12 * b->bm) + 4 * b->bn * (b->dk + b->dv) +

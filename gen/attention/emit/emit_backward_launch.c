@@ -168,7 +168,7 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS);
     if (staged)
         launch->smem_bytes = r->plan->attention.back.bm * (r->plan->attention.back.dk + 8) *
-                             4; /* back_q_smem_bytes of attention/backward/mods.cuh */
+                             4; /* smem_bytes::bwd_q of attention/backward/mods.cuh */
     launch->grid = product_of(1);
     emit_times_tiles(&launch->grid, e, dst->heads, dst->len,
                      fragments ? r->plan->attention.back.bm : BACK_MOD_TOKENS);

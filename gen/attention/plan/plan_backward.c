@@ -39,7 +39,7 @@ static const struct back_tile F32_TILES[] = {
     {256, 256, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 16, 2, 2, 1, 0},
 };
 
-/* back_smem_bytes of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
+/* back::layout of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
 static int back_smem(const struct back_tile *t, int dk, int dv, int element, int rows, bool diag)
 {
     const int both = dk + dv;
@@ -143,7 +143,7 @@ static int hopper_smem(const struct back_plan *t, int rows, bool diag, int table
     return bytes;
 }
 
-/* wide_smem_bytes of attention/backward/wide_sm90_layout.cuh. */
+/* back::layout of attention/backward/wide_sm90_layout.cuh. */
 static int wide_smem(const struct back_plan *t, int rows, bool diag)
 {
     return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows +

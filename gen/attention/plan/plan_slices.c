@@ -89,7 +89,7 @@ static bool tile_fits(const struct kernel_request *r, int queries, struct plan *
     back->smem_bytes = 4 * SLICE * (queries + KEYS) + 2 * queries * KEYS + 4 * rows * queries +
                        (pair->diag ? 4 * (queries + KEYS) : 0);
     const int rows_of_dq =
-        queries * (back->dk + 8) * 4; /* back_q_smem_bytes of attention/backward/mods.cuh */
+        queries * (back->dk + 8) * 4; /* smem_bytes::bwd_q of attention/backward/mods.cuh */
     const bool fits = back->smem_bytes <= r->device->smem_bytes && rows_of_dq <= r->device->smem_bytes;
     plan_take_tables(pair, r->device->smem_bytes - back->smem_bytes, back);
     snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp1s2", queries, KEYS, WARPS);

@@ -35,7 +35,7 @@ static const struct tile_row F32_TILES[] = {
     {256, 256, 32, 16, 1, 2, false, 80, 999},
 };
 
-/* attention_smem_bytes of attention/fwd_sm80.cuh. */
+/* shared_layout of attention/fwd_sm80.cuh. */
 static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, int element, bool o_f32, bool diag)
 {
     int q = t->bm * d_pad * element;

@@ -57,7 +57,7 @@ static const struct row {
     {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
 };
 
-/* hopper_smem_bytes of attention/fwd_sm90_layout.cuh. */
+/* shared_layout of attention/fwd_sm90_layout.cuh. */
 static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag, bool sequences)
 {
     enum { TOLD_BYTES = 256, TOLD_OF_SEQUENCES_BYTES = 400 };

@@ -2,7 +2,7 @@
 // dq' from fp32 in the order of fragments to dq.
 //
 // Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask
-// for. bwd_q: ceil(len / BACK_BM) instead, and back_q_smem_bytes() unless convert_dq() serves.
+// for. bwd_q: ceil(len / BACK_BM) instead, and smem_bytes::bwd_q of shared memory unless convert_dq() serves.
 //
 // Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints
 // run in reverse order, on the same vectors of the same threads as in heads/vector_mod.cuh.
@@ -14,9 +14,6 @@ namespace back {
 
 constexpr int MOD_WARPS = MOD_THREADS / 32;
 constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
-
-// As C, for the planner: bm * (dk + 8) * 4
-constexpr int back_q_smem_bytes() { return BM * Q_STRIDE * 4; }
 
 // Whether any block had some of the tile of this number.
 DEV bool has_dq(const back_mod_params &p, i64 line)
@@ -280,6 +277,10 @@ DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 }
 
 } // namespace back
+
+namespace smem_bytes {
+constexpr int bwd_q = back::BM * back::Q_STRIDE * 4; // rows of dq'
+}
 
 // A kernel that is not present is empty and never launched.
 #if LATHE_COMPILED(bwd_q)

@@ -163,6 +163,12 @@ template <class PARAMS> DEV void leave_record(const PARAMS &p, const float *norm
 
 } // namespace pre
 
+#if LATHE_SPLITS
+namespace smem_bytes {
+constexpr int bwd_pre = 4 * split::TABLE_BYTES;
+}
+#endif
+
 #if LATHE_COMPILED(bwd_pre)
 extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params launched)
 {

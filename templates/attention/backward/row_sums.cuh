@@ -238,6 +238,10 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
 
 } // namespace row_sums
 
+namespace smem_bytes {
+constexpr int bwd_rows = row_sums::layout::BYTES;
+}
+
 #if LATHE_COMPILED(bwd_rows)
 extern "C" __global__ void __launch_bounds__(row_sums::THREADS) LATHE_ENTRY(bwd_rows)(const __grid_constant__ row_sums_params p)
 {

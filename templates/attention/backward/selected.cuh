@@ -25,8 +25,6 @@ static_assert(variant::SITES == 0, "rows of a tile are of several heads: a pair 
 static_assert(variant::SELECTED_KEYS % cfg::BACK_BN == 0, "a block of keys is tiles of BN");
 static_assert(cfg::DK_F32 && cfg::DV_F32 && cfg::BACK_BY_ROWS && !cfg::DETERMINISTIC, "all sums are added in memory, in floats");
 
-// Bytes of dynamic shared memory. As C, for the planner (every argument an int), dk and dv as of attention/backward/sm80.cuh:
-//     smem = stages * (2 * bm * (dk + dv) + 16 * rows * bm) + 2 * bn * (dk + dv) + 2 * bn * bm * (split > 1 ? 2 : 1) + 24 * bm;
 namespace back {
 
 constexpr int VALUE_BYTES = 16; // of a row's value: it comes with those of the tokens beside it
@@ -43,6 +41,7 @@ struct selected_layout { // offsets in bytes
     static constexpr int W = DS + BN * BM * 2;
     static constexpr int OWNERS = W + (SPLIT > 1 ? BN * BM * 2 : 0); // of three tiles: 8 bytes of each row
     static constexpr int OWNERS_BYTES = 8 * BM;
+    static constexpr int BYTES = OWNERS + 3 * OWNERS_BYTES;
 };
 
 // Whose a row of a tile is.
@@ -339,6 +338,10 @@ template <int DIM, int DB> DEV void add_keys_of(const float (&x)[MT][DB][4], flo
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int bwd = back::selected_layout::BYTES;
+}
 
 #if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)

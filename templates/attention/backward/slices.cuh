@@ -28,8 +28,6 @@ constexpr int V_SLICES = (cfg::D_V + SLICE - 1) / SLICE;
 constexpr int FIRST_ROUND = D_SLICES + V_SLICES; // steps
 constexpr int STEPS = 2 * FIRST_ROUND;           // even: the last step of a tile and the first of the next have places of their own
 
-// Bytes of dynamic shared memory. As C, for the planner:
-//     smem = 256 * (bm + bn) + 2 * bm * bn + 4 * rows * bm + (diag ? 4 * (bm + bn) : 0)
 struct slice_layout { // offsets in bytes
     static constexpr int KEYS = 0; // within a stage: of K or V
     static constexpr int QUERIES = BN * SLICE * 2; // of Q or dO
@@ -38,6 +36,7 @@ struct slice_layout { // offsets in bytes
     static constexpr int ROWS = DS + BN * BM * 2;
     static constexpr int TABLE = ROWS + ROW_VALUES * BM * 4;
     static constexpr int SUMS = TABLE + (variant::BACK_DIAG ? 4 * (BM + BN) : 0);
+    static constexpr int BYTES = SUMS + SUMS_BYTES;
 };
 static_assert(SPLIT == 1 && STAGES == 2 && MT == 1, "a warp has 16 keys of its own");
 static_assert(cfg::DK_F32 && cfg::DV_F32, "dk' and dv' are added in floats");
@@ -167,6 +166,10 @@ DEV void add_dq_slice(u32 turned, u32 keys, float *tile, int slice)
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int bwd = back::slice_layout::BYTES;
+}
 
 #if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(const __grid_constant__ back_params p)

@@ -20,14 +20,10 @@ static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || s
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
-// Bytes of dynamic shared memory. As C, for the planner (every argument an int):
-//     dk = round_up(d, 16 * max(split, 16 * warps / bm)); dv = round_up(d_v, 16 * split);
-//     smem = stages * (bm * (dk + dv) * element + rows * bm * 4) + bn * (dk + dv) * element + bn * bm * element * (split > 1 ? 2 : 1)
-//         + (diag ? 8 * (bm + bn) : 0) + 32;
-//
-// What to choose: the first that fits. Bytes are for two row values and no diagonals; registers those of the causal softmax
-// with a learned slope on sm_80 / sm_90a (nvcc 13.0), none of which spills. Two small blocks an SM hide each other's barriers,
-// and 32 keys a warp are the least to read from shared memory; from d = 96 on they take SPLIT warps for registers' sake.
+// What to choose: the first that fits. Bytes, of back::layout below, are for two row values and no diagonals; registers
+// those of the causal softmax with a learned slope on sm_80 / sm_90a (nvcc 13.0), none of which spills. Two small blocks
+// an SM hide each other's barriers, and 32 keys a warp are the least to read from shared memory; from d = 96 on they take
+// SPLIT warps for registers' sake.
 //
 //     d, d_v      BM x BN   WARPS  SPLIT  STAGES   bytes   registers   where a block may have
 //     64, 64      32 x 128    4      1      2      57888   255 / 255   163 KB or more: two blocks an SM
@@ -54,12 +50,6 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
 //     256, 256    32 x 64     8      2      1     213280       / 255   227 KB; spills one word
 //     256, 256    32 x 32     4      2      1     139552   255         163 KB
 //     224, 224    32 x 16     2      2      1      90400   255         99 KB; spills one word
-__host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, int split, int dk, int dv, int element,
-                                                  int rows, bool diag)
-{
-    return stages * (bm * (dk + dv) * element + rows * bm * 4) + bn * (dk + dv) * element +
-           bn * bm * element * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0) + 32;
-}
 
 namespace back {
 
@@ -75,10 +65,9 @@ struct layout { // offsets in bytes
     static constexpr int W = DS + BN * BM * ELEMENT;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + BN) : 0; // two of them
     static constexpr int TABLE = W + (SPLIT > 1 ? BN * BM * ELEMENT : 0);
-    static constexpr int SUMS = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, ELEMENT, ROW_VALUES, variant::BACK_DIAG);
-    static constexpr int BYTES = SUMS + SUMS_BYTES;
     static constexpr int POSITIONS = TABLE + 2 * TABLE_BYTES; // of the tile at hand and the next, 16 bytes each
-    static_assert(SUMS == POSITIONS + 32);
+    static constexpr int SUMS = POSITIONS + 32;
+    static constexpr int BYTES = SUMS + SUMS_BYTES;
 };
 
 // Where neither dk nor dv is wanted, nothing joins the queries of a block of keys: there are thread blocks for each of its
@@ -162,6 +151,10 @@ template <class PARAMS> DEV int keys_of(const PARAMS &launched, const sizes &z, 
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
+
+namespace smem_bytes {
+constexpr int bwd = back::layout::BYTES;
+}
 
 #if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0) // 1: all registers that it asks for, or a few spill

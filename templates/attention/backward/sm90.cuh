@@ -369,6 +369,10 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
+namespace smem_bytes {
+constexpr int bwd = back::layout::BYTES;
+}
+
 #if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
     LATHE_ENTRY(bwd)(const __grid_constant__ hopper_back_params params)

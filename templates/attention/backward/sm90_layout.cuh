@@ -17,8 +17,7 @@ constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 struct places {
     int slabs, keys;
 };
-// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a tile):
-//     256 * keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * slabs * bm * dk + 2 * rows + (diag ? 16 * (bm + 64) : 0) + 208
+// Bytes of dynamic shared memory but for sums (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a tile).
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
 {
     return 256 * n.keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * n.slabs * bm * dk + 2 * rows +

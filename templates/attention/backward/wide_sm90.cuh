@@ -469,6 +469,10 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
 #ifndef LATHE_CLUSTER // not in pairs
 #define LATHE_CLUSTER
 #endif
+namespace smem_bytes {
+constexpr int bwd = back::layout::BYTES;
+}
+
 #if LATHE_COMPILED(bwd)
 extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(back::HOPPER_THREADS, 1)
     LATHE_ENTRY(bwd)(const __grid_constant__ hopper_back_params params)

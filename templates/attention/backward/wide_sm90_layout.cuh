@@ -14,14 +14,8 @@ constexpr int PART_V = DV / SPLIT; // of v, do and dv
 static_assert(PART_K % 16 == 0 && PART_V % 16 == 0 && PART_K <= 128 && PART_V <= 128,
               "cfg::D and cfg::D_V are at most 256: registers hold a half of dk' and of dv'");
 
-// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 32; rows: floats of a row):
-//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows + (diag ? 1024 : 0) + 256 + (paired ? 192 : 0)
 constexpr int PEER_BYTES = PAIRED ? 192 : 0;
 static_assert(!PAIRED || peer_places::BYTES <= PEER_BYTES, "the planner has room for what a pair tells each other");
-__host__ __device__ constexpr int wide_smem_bytes(int stages, int dk, int dv, int rows, bool diag)
-{
-    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows + (diag ? 1024 : 0) + 256 + PEER_BYTES;
-}
 
 struct layout { // offsets in bytes
     static constexpr int Q_BYTES = BM * DK * 2;
@@ -44,9 +38,8 @@ struct layout { // offsets in bytes
     static constexpr int FIRST = DQ_RING + 16; // whether dq of the tile is stored, not added
     static constexpr int ROUNDS = FIRST + 16;
     static constexpr int PEER = ROUNDS + block_rounds::BYTES;
-    static constexpr int SUMS = wide_smem_bytes(STAGES, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG);
+    static constexpr int SUMS = PEER + PEER_BYTES;
     static constexpr int BYTES = SUMS + SUMS_BYTES;
-    static_assert(PEER == SUMS - PEER_BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
 

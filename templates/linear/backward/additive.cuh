@@ -4,7 +4,7 @@
 // The gradient of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times its gradient less what is written times its
 // gradient, and of all paths that cross the chunk's end: from the state, e^G_end S dS', and from the keys, k times the first part of dk.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, additive_chunks_smem_bytes() of shared memory. A warp has 16 key channels of
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of
 // two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16 columns.
 #pragma once
 #include "linear/backward/additive_scores.cuh"
@@ -195,6 +195,10 @@ DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_chunks = linear::additive_layout::END;
+}
 
 #if LATHE_COMPILED(bwd_chunks)
 extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)

@@ -3,7 +3,7 @@
 // chunk, and dS' behind it. With a normaliser the sum of keys z goes beside S as a column whose values are 1, and dz beside dS; do is divided by the divisors by
 // then. In f16 what is left is scaled (state_scale of walk.cuh).
 //
-// Launch of bwd_states: 2 * sequences * h * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one goes back; additive_states_smem_bytes() of shared
+// Launch of bwd_states: 2 * sequences * h * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one goes back; smem_bytes::bwd_states of shared
 // memory.
 #pragma once
 #include "linear/backward/additive_logs.cuh"
@@ -21,8 +21,6 @@ struct states_layout { // in shared memory, bytes
     static constexpr int KEYS = 0, VALUES = KEYS + CHUNK_TOKENS * WALK_ROWS * 2, STAGE = VALUES + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int ENDS = 2 * STAGE, LARGEST = ENDS + 2 * WALK_WARPS * WALK_ROWS * 4, END = LARGEST + WALK_WARPS * 4; // of a chunk's warps, of two chunks; of each warp
 };
-constexpr int additive_states_smem_bytes() { return states_layout::END; }
-static_assert(additive_states_smem_bytes() == 36896, "the planner says the same");
 
 struct walk_logs { // to the base 2, of the tokens of a warp, of two channels; after sum(), from the first of them on
     float x[WALK_TOKENS][2];
@@ -292,6 +290,10 @@ DEV void additive_states(const linear_back_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_states = linear::states_layout::END;
+}
 
 #if LATHE_COMPILED(bwd_states)
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 4) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)

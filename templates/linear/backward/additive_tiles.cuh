@@ -28,9 +28,6 @@ struct keyed_layout_back {
     static constexpr int KEYS_CROSS = STRONG + 64, FLOWS = KEYS_CROSS + 2 * PAD_D * 4, END = FLOWS + BLOCKS * PAD_D * 4;
 };
 static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2, "cfg::CHUNK_STAGES is 1 or 2: states that there is room for");
-// As C, for the planner: 660 pad of d + 256 pad of d_v + stages * 2 pad of d * pad of d_v + 16448
-constexpr int additive_chunks_smem_bytes() { return additive_layout::END; }
-static_assert(additive_chunks_smem_bytes() == 660 * PAD_D + 256 * PAD_V + cfg::CHUNK_STAGES * 2 * PAD_D * PAD_V + 16448, "the planner says the same");
 
 
 struct chunk_tiles : own_blocks {

@@ -1,6 +1,6 @@
 // linear/backward/chunks_sm90.cuh: kernels: linear attention's backward pass in chunks of 64 tokens by wgmma, with no decay or one number a token.
 //
-// Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads, with chunks_smem_bytes() of shared memory.
+// Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads, with smem_bytes::bwd_chunks of shared memory.
 // A block walks once along a sequence. Its first four warps load tiles and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result
 // (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last, in one where head dims are up to 64.
 // bwd_again: o once more, in f32.
@@ -20,9 +20,6 @@ struct chunk_layout { // in shared memory, bytes
     static constexpr int LOGS = RESULTS + 2 * PANEL, PARTS = LOGS + STAGES * CHUNK_TOKENS * 4;
     static constexpr int BARRIERS = PARTS + 2 * 4 * CHUNK_TOKENS * 4, END = BARRIERS + ring_barriers<STAGES>::BYTES;
 };
-// As C, for the planner: stages * (128 * (2 pad of d + 2 pad of d_v) + 272) + 34816
-constexpr int chunks_smem_bytes() { return chunk_layout::END; }
-static_assert(chunks_smem_bytes() == STAGES * (CHUNK_TOKENS * 4 * (PAD_D + PAD_V) + 272) + 34816, "the planner says the same");
 
 using chunk_ring = loader_ring<chunk_layout>;
 
@@ -169,6 +166,11 @@ DEV void back_chunks(const linear_back_params &p, u32 shared)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_chunks = linear::chunk_layout::END;
+constexpr int bwd_again = linear::chunk_layout::END;
+}
 
 #if LATHE_COMPILED(bwd_chunks)
 extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)

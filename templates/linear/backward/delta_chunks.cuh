@@ -1,6 +1,6 @@
 // linear/backward/delta_chunks.cuh: kernels: what of the delta rule's backward pass is of a chunk of 64 tokens alone, from what the walks have left.
 //
-// Launch: a block of WALK_THREADS threads for each chunk of each head, delta_chunks_smem_bytes() of shared memory; of bwd_inverse, ahead of the walks, as in
+// Launch: a block of WALK_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of shared memory; of bwd_inverse, ahead of the walks, as in
 // linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_again: o once more, in f32. bwd_chunks,
 // with the formulas and names of delta_parts.cuh, and dA = scale (do X') Gamma from the diagonal on, dN = -(dv X') Gamma below it:
 //     dq = scale e^G do S' + dA k,    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + dA' q + dN' k,    dbeta = dv X / beta^2
@@ -23,9 +23,6 @@ struct delta_chunk_layout { // in shared memory, bytes
     static constexpr int STATE = WRITTEN + max_of(VALUE_BYTES, 2 * MATRIX_BYTES);
     static constexpr int SUMS = STATE + STATE_ELEMENTS * 2, ENDS = SUMS + CHUNK_TOKENS * 4, END = ENDS + 32;
 };
-// As C, for the planner: 256 (pad of d + pad of d_v) + max(128 pad of d_v, 16384) + 2 pad of d * pad of d_v + 288
-constexpr int delta_chunks_smem_bytes() { return delta_chunk_layout::END; }
-static_assert(delta_chunks_smem_bytes() == 256 * (PAD_D + PAD_V) + max_of(128 * PAD_V, 16384) + 2 * PAD_D * PAD_V + 288, "the planner says the same");
 
 struct delta_chunk {
     using element = cfg::element;
@@ -173,7 +170,7 @@ struct delta_chunk {
     // Where dv was, which nobody reads any more.
     template <class BACK, class MOD> __device__ __forceinline__ void adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor &given, const adjoint_tensor &result) const
     {
-        static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "the planner says the same");
+        static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "adjoints fit where values were");
         chunk_adjoint<BACK, MOD>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
     }
     // What the heads of v up to this one make of a gradient, of those that share one of q and k: each thread takes what it left itself.
@@ -564,6 +561,12 @@ DEV void run_chunks(const linear_back_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_inverse = static_cast<int>(sizeof(linear::inverse_layout));
+constexpr int bwd_chunks = linear::delta_chunk_layout::END;
+constexpr int bwd_again = linear::delta_chunk_layout::END;
+}
 
 #if LATHE_COMPILED(bwd_inverse)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(bwd_inverse)(const __grid_constant__ linear_back_params p)

@@ -1,7 +1,7 @@
 // linear/backward/delta_sm90.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, by wgmma (delta_parts.cuh has the
 // formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, delta_walks_smem_bytes() of shared memory; or of bwd_states twice as
+// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::bwd_states of shared memory; or of bwd_states twice as
 // many, which walk both ways at once, where what flows back to o does not wait for o. A block has BLOCK_COLUMNS
 // columns of the state of one head, or of its gradient, which stay in registers as in linear/delta_walk_sm90.cuh; its first warpgroup loads chunks and makes what
 // is read of their tokens. They leave what those of delta_walk.cuh do, but states as [value channel][key channel], turned as in shared memory.
@@ -17,9 +17,6 @@ static_assert(cfg::STATE_BY_COLUMN && CHUNK_PAD == PAD_D && BLOCK_SLICES * BLOCK
 struct states_layout {
     static constexpr int PART = 16 * PAD_D * 2, FIRST = round_up(delta_layout::END, 128), END = FIRST + 4 * GROUPS * PART; // bytes
 };
-// As C, for the planner: what the forward pass has, up to a multiple of 128, and 128 * groups * pad
-constexpr int delta_walks_smem_bytes() { return states_layout::END; }
-static_assert(delta_walks_smem_bytes() == round_up(delta_smem_bytes(), 128) + 128 * GROUPS * CHUNK_PAD, "the planner says the same");
 
 // A state, rounded, as a walk has it: a line of each warp.
 template <int STEPS> DEV void leave_state(const linear_back_params &p, const work &w, u32 shared, void *base, int place, const u32 (&a)[STEPS][4])
@@ -262,6 +259,11 @@ DEV void walk_back(const linear_back_params &p, unsigned char *bytes, int block)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_states = linear::states_layout::END;
+constexpr int bwd_back = linear::states_layout::END;
+}
 
 #if LATHE_COMPILED(bwd_states)
 extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)

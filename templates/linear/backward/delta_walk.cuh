@@ -1,7 +1,7 @@
 // linear/backward/delta_walk.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, with 64 columns of the state, or of its
 // gradient, in f32 fragments (delta_parts.cuh has the formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of WALK_THREADS threads, delta_walk_smem_bytes() of shared memory. bwd_states
+// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of WALK_THREADS threads, smem_bytes::bwd_states and ::bwd_back of shared memory. bwd_states
 // leaves the state in front of each chunk, and X; bwd_back the gradient of the state behind each chunk, and dv.
 #pragma once
 #include "linear/backward/delta_chunks.cuh"
@@ -19,10 +19,6 @@ template <bool BACK> struct walk_layout { // in shared memory, bytes
     static constexpr int SCORES = WEIGHED + VALUE_BYTES, SUMS = SCORES + (BACK ? MATRIX_BYTES : 0);
     static constexpr int END = SUMS + 2 * CHUNK_TOKENS * 4; // of a chunk's logarithms, of two chunks
 };
-// As C, for the planner: stages * 128 * (pad of d + 192) + 128 * pad of d + 25088; of bwd_back, with 2 pad of d in the brackets, and 33280.
-template <bool BACK> constexpr int delta_walk_smem_bytes() { return walk_layout<BACK>::END; }
-static_assert(delta_walk_smem_bytes<false>() == cfg::CHUNK_STAGES * 128 * (PAD_D + 192) + 128 * PAD_D + 25088, "the planner says the same");
-static_assert(delta_walk_smem_bytes<true>() == cfg::CHUNK_STAGES * 128 * (2 * PAD_D + 192) + 128 * PAD_D + 33280, "the planner says the same");
 
 template <bool BACK> struct delta_walk {
     using element = cfg::element;
@@ -276,6 +272,11 @@ template <bool BACK> DEV void walk_delta(const linear_back_params &p, unsigned c
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_states = linear::walk_layout<false>::END;
+constexpr int bwd_back = linear::walk_layout<true>::END;
+}
 
 #if LATHE_COMPILED(bwd_states)
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 2) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)

@@ -4,7 +4,7 @@
 //     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta = dv X / beta^2
 // Gradients of logarithms are those of channel_chunk.cuh.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key channels, keyed_chunks_smem_bytes() of shared memory.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key channels, smem_bytes::bwd_chunks of shared memory.
 // A warp has 16 key channels of two blocks of 16 tokens; of dA and dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one gives, 16 columns.
 #pragma once
 #include "linear/backward/channel_chunk.cuh"
@@ -12,9 +12,6 @@
 
 namespace linear {
 
-// As C, for the planner: 684 pad of d + 384 pad of d_v + 4 pad of d * pad of d_v + 16448
-constexpr int keyed_chunks_smem_bytes() { return keyed_layout_back::END; }
-static_assert(keyed_chunks_smem_bytes() == 684 * PAD_D + 384 * PAD_V + 4 * PAD_D * PAD_V + 16448, "the planner says the same");
 
 struct keyed_gradients : channel_chunk {
     // X or dv, PAD_V rows of 64 tokens.
@@ -283,6 +280,10 @@ DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_chunks = linear::keyed_layout_back::END;
+}
 
 #if LATHE_COMPILED(bwd_chunks)
 extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)

@@ -8,8 +8,8 @@
 // They leave S and X, dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X / beta is a number. In f16 states
 // are scaled (state_scale of walk.cuh), and X and dv are left without the power of two in their token's beta.
 //
-// Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, keyed_prepare_back_smem_bytes() of shared memory; of bwd_states 2 * sequences * h * SLICES_V blocks of
-// KEYED_THREADS threads, an odd one goes back, keyed_states_smem_bytes() of shared memory.
+// Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, smem_bytes::bwd_prepare of shared memory; of bwd_states 2 * sequences * h * SLICES_V blocks of
+// KEYED_THREADS threads, an odd one goes back, smem_bytes::bwd_states of shared memory.
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/keyed_delta_prepare.cuh"
@@ -20,11 +20,6 @@ namespace linear {
 static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D, "blocks have all of what they leave between them");
 
 using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
-// As C, for the planner: 388 pad of d + 34064, and max(384 pad of d, 36864) + 56 pad of d + 2304, of all of its parts
-constexpr int keyed_states_smem_bytes() { return back_walk::END + 4 * COLUMN_WARPS; }
-constexpr int keyed_prepare_back_smem_bytes() { return keyed_layout::END_BACK; }
-static_assert(keyed_states_smem_bytes() == 388 * KEY_PAD + 34064, "the planner says the same");
-static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * KEY_PAD, 36864) + 56 * KEY_PAD + 2304, "the planner says the same");
 
 struct keyed_states : back_walk {
     // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all warps' states have one scale for `leave_state`.
@@ -303,6 +298,11 @@ DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
 }
 
 } // namespace linear
+
+namespace smem_bytes {
+constexpr int bwd_prepare = linear::keyed_layout::END_BACK;
+constexpr int bwd_states = linear::back_walk::END + 4 * linear::COLUMN_WARPS;
+}
 
 #if LATHE_COMPILED(bwd_prepare)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_prepare)(const __grid_constant__ linear_back_params p)
