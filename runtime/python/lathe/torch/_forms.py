@@ -114,7 +114,8 @@ def table_of(t: torch.Tensor, sizes) -> tuple[tuple[str, ...], torch.Tensor] | N
 
 
 @functools.lru_cache(maxsize=4096)
-def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[int, int], bias_dtype, learns: bool) -> bool:
+def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[int, int], bias_dtype, learns: bool,
+           deterministic: bool = False) -> bool:  # fmt: skip
     """Has this GPU kernels of both passes for such heads? Lengths do not decide that."""
     sizes = {"b": 1, "h": heads[0], "h_kv": heads[1], "q": 64, "kv": 64, "d": dims[0], "d_v": dims[1]}
     op, err = op_of(form), c.Error()
@@ -129,7 +130,7 @@ def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[in
             code = c.F32 if a.dtype == c.F32 else codes.get(a.name, CODES[dtype])
             tensors.append(Tensor(a.name, code, tuple(sizes[n] for n in _names(a)), None))
         records = Records(tensors, [(a.name, a.dtype) for a in signature.scalars if not a.optional])
-        handle = context_of(index).handle
+        handle = context_of(index, deterministic).handle
         if c.lib.lathe_supported(handle, op._handle, which, records.array, records.n, byref(err)):
             return False
     return True

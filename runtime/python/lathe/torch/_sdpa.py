@@ -104,7 +104,8 @@ def _has_kernels(form: Form, q, k, v, bias) -> bool:
     learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, bias))
     index = torch.cuda.current_device() if q.device.index is None else q.device.index
     heads, dims = (int(q.shape[1]), int(k.shape[1])), (int(q.shape[3]), int(v.shape[3]))
-    return serves(form, index, q.dtype, heads, dims, None if bias is None else bias.dtype, learns)
+    of_bias = None if bias is None else bias.dtype
+    return serves(form, index, q.dtype, heads, dims, of_bias, learns, torch.are_deterministic_algorithms_enabled())
 
 
 # ---- packed sequences --------------------------------------------------------------------------------------------------
@@ -116,6 +117,8 @@ def _packed_form(q, k, v, is_causal: bool, scale, window) -> Form | None:
         return None
     form = Form(scale=_scale(scale), window=window)
     heads, dims = (q.shape[1], k.shape[1]), (q.shape[2], v.shape[2])
+    if q.is_cuda and torch.are_deterministic_algorithms_enabled():  # our gradients of packed sequences are not
+        return None
     if q.is_cuda and not serves(form, q.device.index, q.dtype, heads, dims, None, True):
         return None
     return form
