@@ -162,11 +162,12 @@ static struct shift extremum_law(struct shifter *p, const struct shift *a, const
     return s;
 }
 
-/* -1, or the truth of a comparison that the assumptions decide: x > -inf, x > 0 of a positive x. */
+/* -1, or the truth of a comparison that the assumptions decide: x > -inf, x > 0 of a positive x that moves
+   with the row, as its sums do. exp() of positions is 0 in f32 far out, so it is compared. */
 static int decided(enum ir_op op, const struct shift *x, const struct ir_node *c)
 {
     bool above = (x->known && !no_moves(x->add) && c->value == -HUGE_VAL) ||
-                 (x->known && x->positive && c->value == 0);
+                 (x->known && x->positive && !no_moves(x->times) && c->value == 0);
     if (!above)
         return -1;
     return op == OP_GT || op == OP_GE || op == OP_NE;

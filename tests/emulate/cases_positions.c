@@ -30,9 +30,15 @@ static const struct inline_spec SPECS[] = {
                   "at.kv) end }"},
     {"stairs", SCORE("floor(f32(at.q - at.kv) * 0.29)")},
     {"branches", SCORE("where(ge(f32(at.q) * 0.29, 29.0), -0.5 * f32(at.kv) * 0.1, 1.0)")},
-    {"buckets", "return attention { inputs = { t = tensor('f32', 'h', 64, { grad = true }) },\n"
-                "  score_mod = function(s, at, x)\n"
-                "    return s + x.t(at.h, clamp(i32(f32(abs(at.q - at.kv)) * 0.29), 0, 63)) end }"},
+    {"buckets",
+     "return attention { inputs = { t = tensor('f32', 'h', 64, { grad = true }) },\n"
+     "  score_mod = function(s, at, x)\n"
+     "    return s + x.t(at.h, clamp(i32(f32(abs(at.q - at.kv)) * 0.29), 0, 63)) end }"}, /* exp() is above 0
+                                                                                             but in f32; of a
+                                                                                             step that keeps
+                                                                                             m, too */
+    {"band", SCORE("where(gt(exp(-f32(abs(at.q - at.kv)) * 10.0), 0.0), 0.0, -5.0)")},
+    {"bands", SCORE("where(ne(exp2(-f32(abs(at.q - at.kv) + at.h) * 14.0), 0.0), 0.0, -5.0)")},
 };
 
 static const struct {
