@@ -50,8 +50,8 @@ block() { # block LANGUAGE FILE
     sh) while IFS= read -r line; do shell_line "$line"; done <"$2" ;;
     c) cp "$2" block.c && holds cc -std=c11 -Wall -Wextra -Werror -I "$root/include" -c block.c -o block.o ;;
     python)
-        ! grep -q '^import torch' "$2" || "$python" -c 'import torch' 2>/dev/null || continue
-        ! grep -q '^import transformers' "$2" || "$python" -c 'import transformers' 2>/dev/null || continue
+        ! grep -q '^import torch' "$2" || "$python" -c 'import torch' 2>/dev/null || return
+        ! grep -q '^import transformers' "$2" || "$python" -c 'import transformers' 2>/dev/null || return
         if [ -e "$build/liblathe.so" ] && "$python" -c 'import sys, numpy; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
             holds env LATHE_LIBRARY="$build/liblathe.so" PYTHONPATH="$root/runtime/python" "$python" "$2"
         fi
