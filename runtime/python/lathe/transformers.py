@@ -58,9 +58,15 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
     table = masking_utils.sdpa_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, local_size,
         allow_is_causal_skip=False, **more)  # fmt: skip
-    if is_rule and table is not None and not torch.compiler.is_compiling():
-        table._lathe_rule = Rule(local_size if has_window else None, is_packed)
+    if is_rule and table is not None and not torch.compiler.is_compiling() and not table.is_inference():
+        table._lathe_rule = table._version, Rule(local_size if has_window else None, is_packed)
     return table
+
+
+def _rule_of(table):
+    """The rule of a table that nobody has written to since; a table of inference mode counts no writes."""
+    version, rule = getattr(table, "_lathe_rule", (None, None))
+    return rule if rule is not None and version == table._version else None
 
 
 def _meets(q_offset, q_length, kv_offset, kv_length) -> bool:
@@ -99,8 +105,8 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
     if torch.compiler.is_compiling():
         return _apart(module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, softcap,
                       s_aux, sliding_window, **more)  # fmt: skip
-    _refuse(dropout, s_aux, position_bias, more)
-    rule = getattr(attention_mask, "_lathe_rule", None)
+    _refuse(query, dropout, s_aux, position_bias, more)
+    rule = _rule_of(attention_mask)
     starts = _starts(more, query)
     window = (-1, -1)
     if attention_mask is None:
@@ -136,7 +142,12 @@ def _run(form: Form, query, key, value, given):
     return function_of(form, "thd")(q[0], k[0], v[0], **given).unsqueeze(0)
 
 
-def _refuse(dropout, s_aux, position_bias, more) -> None:
+def _refuse(query, dropout, s_aux, position_bias, more) -> None:
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"lathe.transformers: dropout: expected a number from 0 to 1, given {dropout}")
+    if dropout > 0 and query.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise c.UnsupportedError(
+            "lathe.transformers: dropout in a CUDA graph would drop the same weights each time; capture it without")
     if position_bias is not None and more.get("cu_seq_lens_q") is not None:
         raise c.UnsupportedError("lathe.transformers: position_bias beside cu_seq_lens_q is not served; pad the sequences")
     if dropout > 0 and s_aux is not None:

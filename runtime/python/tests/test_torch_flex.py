@@ -369,6 +369,32 @@ def test_numbers_that_change_are_seen(name):
     put(3)
 
 
+class Weight:
+    def __init__(self, w):
+        self.w = w
+
+
+def test_which_of_two_things_is_met_again_counts():
+    q, k, v = tensors(grad=False)
+    a, b = Weight(1.0), Weight(3.0)
+
+    def scaled(first, second, last):
+        return lambda s, b_, h, q_idx, kv_idx: s * last.w + 0 * first.w + 0 * second.w
+
+    for last in (a, b, a):
+        same(attend(q, k, v, scaled(a, b, last)), of_torch(q, k, v, scaled(a, b, last))[0])
+
+
+def test_a_threshold_of_softplus_counts():
+    q, k, v = tensors(grad=False)
+    soft = torch.nn.functional.softplus
+    for more in ((1.0, 0.5), (2.0, 1.0), (2.0,)):
+        def mod(s, b, h, q_idx, kv_idx, more=more):
+            return soft(s, *more)
+
+        same(attend(q, k, v, mod), of_torch(q, k, v, mod)[0])
+
+
 def test_a_learned_layer_is_watched(monkeypatch):
     """Its weight has a gradient, and the mod, made anew in each step, is traced once."""
     done = count_traces(monkeypatch)

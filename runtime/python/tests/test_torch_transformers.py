@@ -121,6 +121,14 @@ def test_generate(name):
     assert torch.equal(*texts)
 
 
+def test_a_table_that_was_written_to_has_no_rule():
+    table = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+    table._lathe_rule = table._version, through.Rule(None, False)
+    assert through._rule_of(table) is not None
+    table[..., 0] = False
+    assert through._rule_of(table) is None
+
+
 # gpt-oss makes its masks without position_ids: sequences are apart there by starts alone.
 PACKED = [(name, starts) for name in CAUSAL for starts in (False, True) if starts or name != "gpt-oss"]
 

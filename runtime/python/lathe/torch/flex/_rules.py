@@ -294,9 +294,14 @@ def _gelu(t, node, a, *, approximate="none"):
 
 @rule("softplus")
 def _softplus(t, node, a, beta=1, threshold=20):
-    if beta == 1:
-        return call("softplus", a, lo=0)
-    return binary("/", call("softplus", binary("*", a, constant(float(beta)), FLOAT)), constant(float(beta)), FLOAT, 0)
+    a = t.once(real(a))
+    wide = a if beta == 1 else binary("*", a, constant(float(beta)), FLOAT)
+    e = call("softplus", wide, lo=0)
+    if beta != 1:
+        e = binary("/", e, constant(float(beta)), FLOAT, 0)
+    if threshold >= 20:  # beyond which softplus(x) is x to 2e-9
+        return e
+    return call("where", call("gt", wide, constant(float(threshold)), kind=BOOL), a, e)
 
 
 @rule("log_sigmoid", "log_sigmoid_forward")

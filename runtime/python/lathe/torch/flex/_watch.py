@@ -50,7 +50,7 @@ class Seen:
         self.codes: set[types.CodeType] = set()
         self.held: list = []  # ids in the key are of these
         self._places: dict[int, int] = {}
-        self._visited: dict[int, object] = {}
+        self._visited: dict[int, tuple[int, object]] = {}  # which one it was; it lives as long as its id is asked for
 
     def blind(self, what: str) -> None:
         self.opaque = self.opaque or what
@@ -61,9 +61,9 @@ class Seen:
 
     def is_new(self, thing) -> bool:
         if id(thing) in self._visited:
-            self.key.append("again")
+            self.key.append(("again", self._visited[id(thing)][0]))
             return False
-        self._visited[id(thing)] = thing
+        self._visited[id(thing)] = len(self._visited), thing
         return True
 
     def tensor(self, t: torch.Tensor, name: str) -> None:
