@@ -40,8 +40,7 @@ static struct value value_of(const struct units *u, int unit, int first, int las
     return r.lost || r.at != last ? UNKNOWN : v;
 }
 
-/* ---- names
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- names -------------------------------------------------------------------------------------------- */
 
 static int scope_word(const struct units *u, int unit)
 {
@@ -57,14 +56,6 @@ static bool is_type(const struct units *u, int i)
     return false;
 }
 
-static int behind(const struct units *u, int i)
-{
-    if (i >= u->tokens->n)
-        return u->tokens->n;
-    const int pair = u->tokens->token[i].pair;
-    return pair > i ? pair + 1 : i + 1;
-}
-
 /* The '=' of a variable that is a constant whole number; -1. */
 static int initialiser(const struct units *u, const struct unit *unit, int word)
 {
@@ -72,7 +63,7 @@ static int initialiser(const struct units *u, const struct unit *unit, int word)
     bool whole = false;
     if (unit->kind != UNIT_CODE || unit->is_template || unit->is_function)
         return -1;
-    for (int i = unit->head; i < unit->last; i = behind(u, i)) {
+    for (int i = unit->head; i < unit->last; i = token_behind(u->tokens, i)) {
         constant |= token_is(u->tokens, i, "constexpr");
         whole |= is_type(u, i);
         if (u->tokens->token[i].word == word && token_is(u->tokens, i + 1, "="))
@@ -85,7 +76,7 @@ static int initialiser(const struct units *u, const struct unit *unit, int word)
 static int end_of_initialiser(const struct units *u, int i, int last)
 {
     while (i < last && !token_is(u->tokens, i, ";") && !token_is(u->tokens, i, ","))
-        i = behind(u, i);
+        i = token_behind(u->tokens, i);
     return i;
 }
 
@@ -145,8 +136,7 @@ static struct value value_of_member(const struct units *u, int word, int depth)
     return all;
 }
 
-/* ---- names that a function declares
- * ------------------------------------------------------------------------------ */
+/* ---- names that a function declares ------------------------------------------------------------------- */
 
 static bool is_declared_at(const struct units *u, const struct unit *unit, int i)
 {
@@ -190,8 +180,7 @@ static struct value value_of_name(const struct units *u, int unit, int word, int
     return value_of_variable(u, -1, word, depth);
 }
 
-/* ---- requirements
- * -------------------------------------------------------------------------------------------------- */
+/* ---- requirements ------------------------------------------------------------------------------------- */
 
 /* Some declaration, or some macro, has this name. Names of one letter may be of types that no text declares.
  */
@@ -281,8 +270,7 @@ static struct value read_name(struct reader *r)
     return UNKNOWN;
 }
 
-/* ---- expressions, the loosest operator last
- * ----------------------------------------------------------------------- */
+/* ---- expressions, the loosest operator last ----------------------------------------------------------- */
 
 static struct value read_number(struct reader *r)
 {

@@ -21,13 +21,6 @@ static bool is(const struct folder *f, int i, const char *text)
     return token_is(f->t, i, text);
 }
 
-static int behind(const struct folder *f, int i)
-{
-    if (i >= f->t->n)
-        return f->t->n;
-    return f->t->token[i].pair > i ? f->t->token[i].pair + 1 : i + 1;
-}
-
 static bool is_no_code(const struct folder *f, int i)
 {
     return i < f->t->n && (f->t->token[i].kind == TOKEN_COMMENT || f->t->token[i].kind == TOKEN_DIRECTIVE);
@@ -46,7 +39,7 @@ static int end_of_statement(const struct folder *f, int i);
 static int end_of_if(const struct folder *f, int i)
 {
     i += is(f, i + 1, "constexpr") ? 2 : 1;
-    const int end = end_of_statement(f, behind(f, i));
+    const int end = end_of_statement(f, token_behind(f->t, i));
     const int next = skip_no_code(f, end);
     return is(f, next, "else") ? end_of_statement(f, next + 1) : end;
 }
@@ -55,15 +48,15 @@ static int end_of_statement(const struct folder *f, int i)
 {
     i = skip_no_code(f, i);
     if (is(f, i, "{"))
-        return behind(f, i);
+        return token_behind(f->t, i);
     if (is(f, i, "if"))
         return end_of_if(f, i);
     if (is(f, i, "for") || is(f, i, "while") || is(f, i, "switch"))
-        return end_of_statement(f, behind(f, i + 1));
+        return end_of_statement(f, token_behind(f->t, i + 1));
     if (is(f, i, "do"))
         i = end_of_statement(f, i + 1);
     while (i < f->t->n && !is(f, i, ";"))
-        i = behind(f, i);
+        i = token_behind(f->t, i);
     return i < f->t->n ? i + 1 : i;
 }
 
@@ -85,7 +78,7 @@ static bool is_needed(const struct folder *f, int i)
 /* An `if` at i, whose value is known. */
 static void fold_one(struct folder *f, int i, bool taken)
 {
-    const int branch = behind(f, is(f, i + 1, "constexpr") ? i + 2 : i + 1);
+    const int branch = token_behind(f->t, is(f, i + 1, "constexpr") ? i + 2 : i + 1);
     const int end = end_of_statement(f, branch);
     const int otherwise = skip_no_code(f, end);
     const bool has_else = is(f, otherwise, "else");

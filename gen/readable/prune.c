@@ -20,8 +20,7 @@ struct pruner {
     bool opens_scopes; /* some `using namespace` does: names of namespaces are used without their scope */
 };
 
-/* ---- what is used
- * ------------------------------------------------------------------------------------------------ */
+/* ---- what is used ------------------------------------------------------------------------------------- */
 
 enum {                  /* how a name is used */
        USED_MEMBER = 1, /* behind a dot or an arrow */
@@ -129,8 +128,7 @@ static void find_live(struct pruner *p)
     } while (p->changed);
 }
 
-/* ---- what stands around it
- * ----------------------------------------------------------------------------------------- */
+/* ---- what stands around it ---------------------------------------------------------------------------- */
 
 /* Is there anything of a namespace, or between #if and #endif, that stays? */
 static bool is_hollow(const struct pruner *p, int first, int last)
@@ -218,8 +216,7 @@ static void keep_headings(struct pruner *p)
     }
 }
 
-/* ---- the whole
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static void write(const struct pruner *p, struct text_buf *out, bool *dropped)
 {

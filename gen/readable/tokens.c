@@ -21,8 +21,7 @@ static bool is_word_part(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* ---- how far a token goes
- * ------------------------------------------------------------------------------------ */
+/* ---- how far a token goes ----------------------------------------------------------------------------- */
 
 static size_t end_of_word(const char *text, size_t size, size_t at)
 {
@@ -91,8 +90,7 @@ static enum token_kind kind_at(const char *text, size_t size, size_t at, size_t 
     return *end = at + 1, TOKEN_MARK;
 }
 
-/* ---- words
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- words -------------------------------------------------------------------------------------------- */
 
 static unsigned hash_of(const char *word, size_t size)
 {
@@ -163,8 +161,7 @@ static bool number_words_of(struct tokens *t, const struct token *token)
     return good;
 }
 
-/* ---- the whole
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static bool add_token(struct tokens *t, enum token_kind kind, size_t at, size_t end)
 {
@@ -234,6 +231,13 @@ bool token_is(const struct tokens *t, int i, const char *text)
 {
     return i >= 0 && i < t->n && t->token[i].size == strlen(text) &&
            memcmp(t->text + t->token[i].at, text, t->token[i].size) == 0;
+}
+
+int token_behind(const struct tokens *t, int i)
+{
+    if (i >= t->n)
+        return t->n;
+    return t->token[i].pair > i ? t->token[i].pair + 1 : i + 1;
 }
 
 int lines_between(const struct tokens *t, int before, int after)

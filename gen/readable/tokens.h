@@ -42,6 +42,8 @@ void tokens_close(struct tokens *t);
 int tokens_word(const struct tokens *t, const char *word, size_t size);
 /* Does token i read so? False beyond the last one. */
 bool token_is(const struct tokens *t, int i, const char *text);
+/* The token behind token i, or behind its bracket's partner. */
+int token_behind(const struct tokens *t, int i);
 /* The next name within a text, from *at on; false where there is none. *at moves behind it. */
 bool next_word(const char *text, size_t size, size_t *at, const char **word, size_t *word_size);
 /* How many line ends stand between two tokens. */

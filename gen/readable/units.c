@@ -10,8 +10,7 @@
 
 static bool parse_region(struct units *u, int first, int last, int parent);
 
-/* ---- what stands where
- * --------------------------------------------------------------------------------------- */
+/* ---- what stands where -------------------------------------------------------------------------------- */
 
 static enum token_kind kind_of(const struct units *u, int i)
 {
@@ -45,20 +44,11 @@ static bool is_one_of(const struct units *u, int i, const char *const *list)
     return false;
 }
 
-/* Behind the bracket's partner, or behind the token. */
-static int behind(const struct units *u, int i)
-{
-    if (i >= u->tokens->n)
-        return u->tokens->n;
-    const int pair = u->tokens->token[i].pair;
-    return pair > i ? pair + 1 : i + 1;
-}
-
 /* Behind the '>' of a '<'. */
 static int behind_angles(const struct units *u, int i, int last)
 {
     int depth = 0;
-    for (; i < last; i = behind(u, i)) {
+    for (; i < last; i = token_behind(u->tokens, i)) {
         depth += is(u, i, "<") ? 1 : is(u, i, ">") ? -1 : 0;
         if (depth == 0)
             return i + 1;
@@ -79,8 +69,7 @@ static int defined_word(const struct tokens *t, int directive)
     return next_word(t->text + token->at, token->size, &at, &word, &size) ? tokens_word(t, word, size) : -1;
 }
 
-/* ---- lists
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- lists -------------------------------------------------------------------------------------------- */
 
 static struct unit *add_unit(struct units *u, enum unit_kind kind, int first, int parent)
 {
@@ -112,8 +101,7 @@ static bool add_name(struct units *u, struct unit *unit, int word)
     return true;
 }
 
-/* ---- what a declaration declares
- * -------------------------------------------------------------------------------- */
+/* ---- what a declaration declares ---------------------------------------------------------------------- */
 
 struct head {     /* of a declaration */
     int first;    /* behind template <...> */
@@ -133,7 +121,7 @@ static struct head read_head(const struct units *u, int i, int last)
     while (is(u, i, "template") && is(u, i + 1, "<"))
         i = behind_angles(u, i + 1, last);
     h.first = i;
-    for (; i < last && !is(u, i, "{") && !is(u, i, "=") && !is(u, i, ";"); i = behind(u, i)) {
+    for (; i < last && !is(u, i, "{") && !is(u, i, "=") && !is(u, i, ";"); i = token_behind(u->tokens, i)) {
         h.is_operator |= is(u, i, "operator");
         if (h.type < 0 && h.function < 0 && is_one_of(u, i, TYPES))
             h.type = i;
@@ -151,7 +139,7 @@ static int name_of_type(const struct units *u, const struct head *h)
     int i = h->type + 1;
     while (i < h->end && (is(u, i, "class") || is(u, i, "alignas") || is(u, i, "__align__") ||
                           is(u, i, "(") || is(u, i, "[")))
-        i = behind(u, i);
+        i = token_behind(u->tokens, i);
     return i < h->end && is_word(u, i) ? i : -1;
 }
 
@@ -180,7 +168,7 @@ static bool add_more_names(struct units *u, struct unit *unit, const struct head
     bool good = true;
     if (h->function >= 0 || (h->type >= 0 && !values))
         return true;
-    for (int i = first; i < last && good; i = behind(u, i))
+    for (int i = first; i < last && good; i = token_behind(u->tokens, i))
         if (is_word(u, i) &&
             (is(u, before(u, i), ",") || (values ? before(u, i) == h->end : is(u, i + 1, ","))))
             good = add_name(u, unit, u->tokens->token[i].word);
@@ -213,8 +201,7 @@ static bool is_always(const struct units *u, const struct unit *unit, const stru
     return true;
 }
 
-/* ---- units
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- units -------------------------------------------------------------------------------------------- */
 
 /* A comment that ends the line belongs to what stands before it. */
 static int with_comment(const struct units *u, int i, int last)
@@ -228,11 +215,11 @@ static int with_comment(const struct units *u, int i, int last)
 static int end_of_declaration(const struct units *u, const struct head *h, int last)
 {
     const bool body = h->function >= 0 && h->type < 0 && is(u, h->end, "{");
-    for (int i = h->end; i < last; i = behind(u, i)) {
+    for (int i = h->end; i < last; i = token_behind(u->tokens, i)) {
         if (is(u, i, ";"))
             return i + 1;
-        if (body && is(u, i, "{") && !is(u, behind(u, i), ","))
-            return behind(u, i) + is(u, behind(u, i), ";");
+        if (body && is(u, i, "{") && !is(u, token_behind(u->tokens, i), ","))
+            return token_behind(u->tokens, i) + is(u, token_behind(u->tokens, i), ";");
     }
     return last;
 }
@@ -309,7 +296,7 @@ static int end_of_macro(const struct units *u, int head, int last)
 {
     if (!is_word(u, head) || !u->defined[u->tokens->token[head].word])
         return head;
-    const int end = is(u, head + 1, "(") ? behind(u, head + 1) : head + 1;
+    const int end = is(u, head + 1, "(") ? token_behind(u->tokens, head + 1) : head + 1;
     return end >= last || lines_between(u->tokens, end - 1, end) > 0 ? end : head;
 }
 
