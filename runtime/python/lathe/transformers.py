@@ -35,19 +35,19 @@ def register() -> None:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a mask of bools says, as a formula: causal, the last `window` keys alone. It lies beside the table, so that a
-    model that changes the table loses the rule, and is served by what it has made."""
+    """What a mask of bools says, as a formula: causal, the last `window` keys alone. It lies beside the table, so that
+    a model that writes to the table or makes another is served by that table."""
 
     window: int | None
     is_packed: bool
 
 
-# ---- masks -------------------------------------------------------------------------------------------------------------
+# ---- masks ---------------------------------------------------------------------------------------------------------
 
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
          attention_mask=None, local_size=None, allow_is_causal_skip=True, **more):  # fmt: skip
-    """None where the mask is causal, ends of queries and keys aligned; else a table of bools, with its Rule if it has one."""
+    """None where the mask is causal, ends of queries and keys aligned; else a table of bools, and its Rule if any."""
     names = _names_of(mask_function)
     meets = _meets(q_offset, q_length, kv_offset, kv_length) and _is_whole(attention_mask, kv_offset + kv_length)
     has_window = "sliding_window_overlay" in names
@@ -96,7 +96,7 @@ def _names_of(rule) -> set[str]:
     return names
 
 
-# ---- attention ---------------------------------------------------------------------------------------------------------
+# ---- attention -----------------------------------------------------------------------------------------------------
 
 
 def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, position_bias=None,
@@ -149,7 +149,8 @@ def _refuse(query, dropout, s_aux, position_bias, more) -> None:
         raise c.UnsupportedError(
             "lathe.transformers: dropout in a CUDA graph would drop the same weights each time; capture it without")
     if position_bias is not None and more.get("cu_seq_lens_q") is not None:
-        raise c.UnsupportedError("lathe.transformers: position_bias beside cu_seq_lens_q is not served; pad the sequences")
+        raise c.UnsupportedError(
+            "lathe.transformers: position_bias beside cu_seq_lens_q is not served; pad the sequences")
     if dropout > 0 and s_aux is not None:
         raise c.UnsupportedError("lathe.transformers: dropout beside sinks is not served; set attention_dropout to 0")
     if more.get("output_attentions"):
@@ -158,8 +159,9 @@ def _refuse(query, dropout, s_aux, position_bias, more) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _warn_of_weights() -> None:
-    warnings.warn("lathe.transformers: weights are not made (output_attentions); attn_implementation='eager' makes them",
-                  stacklevel=2)  # fmt: skip
+    warnings.warn(
+        "lathe.transformers: weights are not made (output_attentions); attn_implementation='eager' makes them",
+        stacklevel=2)  # fmt: skip
 
 
 def _before(window) -> int:
@@ -177,7 +179,8 @@ def _starts(more, query) -> dict:
     if cu_q is None or cu_k is None:
         return {}
     if query.shape[0] != 1:
-        raise c.ArgumentError(f"cu_seq_lens_q: expected a batch of 1, in which sequences are packed, given {query.shape[0]}")
+        raise c.ArgumentError(
+            f"cu_seq_lens_q: expected a batch of 1, in which sequences are packed, given {query.shape[0]}")
     return {"cu_q": cu_q, "cu_kv": cu_k}
 
 
@@ -208,5 +211,6 @@ def _add_tables(form: dict, given: dict, table, position_bias, sizes, dtype) -> 
 def _add(form: dict, given: dict, name: str, table, sizes) -> None:
     found = table_of(table, sizes)
     if found is None:
-        raise c.ArgumentError(f"{name}: expected dims of [b, h, q, kv] = {list(sizes)}, or 1, given {list(table.shape)}")
+        raise c.ArgumentError(
+            f"{name}: expected dims of [b, h, q, kv] = {list(sizes)}, or 1, given {list(table.shape)}")
     form[name], given[name] = found

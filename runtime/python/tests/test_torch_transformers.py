@@ -1,5 +1,5 @@
-"""transformers' models with attn_implementation="lathe", beside "eager", on the host device: tiny ones of random weights,
-made from configurations. Nothing is downloaded."""
+"""transformers' models with attn_implementation="lathe", beside "eager", on the host device: tiny ones of random
+weights, made from configurations. Nothing is downloaded."""
 
 import os
 
@@ -108,7 +108,8 @@ def test_step_by_step_is_the_whole(name, cache, forms):
     ids = tokens()
     with torch.no_grad():
         whole = eager(input_ids=ids).logits
-        made = hf.DynamicCache(config=ours.config) if cache == "dynamic" else hf.StaticCache(ours.config, max_cache_len=20)
+        is_dynamic = cache == "dynamic"
+        made = hf.DynamicCache(config=ours.config) if is_dynamic else hf.StaticCache(ours.config, max_cache_len=20)
         parts = []
         for begin, end in [(0, 6), (6, 9), *((i, i + 1) for i in range(9, N))]:
             parts.append(ours(input_ids=ids[:, begin:end], cache=made, use_cache=True).logits)

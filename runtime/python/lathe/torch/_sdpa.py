@@ -108,7 +108,7 @@ def _has_kernels(form: Form, q, k, v, bias) -> bool:
     return serves(form, index, q.dtype, heads, dims, of_bias, learns, torch.are_deterministic_algorithms_enabled())
 
 
-# ---- packed sequences --------------------------------------------------------------------------------------------------
+# ---- packed sequences ----------------------------------------------------------------------------------------------
 
 
 def _packed_form(q, k, v, is_causal: bool, scale, window) -> Form | None:
@@ -142,7 +142,7 @@ def _packed_backward(do, q, k, v, o, lse, cu_q, cu_k, max_q, max_k, is_causal, r
     return tuple(t[0].transpose(0, 1).to(q.dtype).contiguous() for t in made[:3])
 
 
-# ---- where torch asks -------------------------------------------------------------------------------------------------
+# ---- where torch asks ----------------------------------------------------------------------------------------------
 
 
 class _Overrides:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ._lua import TAKEN
-from ._trace import Graph, Node, _count, _leaves, refuse
+from ._trace import Graph, Node, _count, _leaves, refuse, replaced
 
 _DTYPES = {torch.float32: "float", torch.float16: "float", torch.bfloat16: "float", torch.float64: "float",
            torch.int64: "i32", torch.int32: "i32", torch.int16: "i32", torch.int8: "i32", torch.uint8: "u8",
@@ -135,22 +135,12 @@ def evaluate(node: Node, tensor_of) -> torch.Tensor:
         return done[n]
 
     def _run(n: Node):
-        args, named = _filled((n.args, n.kwargs), value)
+        args, named = replaced((n.args, n.kwargs), Node, value)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not n.off):
             out = n.func(*args, **named)
         return out[int(n.name[1:])] if n.name.startswith("#") else out
 
     return value(node)
-
-
-def _filled(thing, value):
-    if isinstance(thing, Node):
-        return value(thing)
-    if isinstance(thing, (tuple, list)):
-        return type(thing)(_filled(part, value) for part in thing)
-    if isinstance(thing, dict):
-        return {k: _filled(part, value) for k, part in thing.items()}
-    return thing
 
 
 def live_nodes(graph: Graph) -> list[Node]:

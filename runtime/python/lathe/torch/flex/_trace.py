@@ -197,7 +197,7 @@ class _Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
         if not isinstance(out, (torch.Tensor, tuple, list)) and "size" in func.__name__:
             return out  # a length: known before any value is
-        held = _map((args, kwargs), self.node_of)
+        held = replaced((args, kwargs), torch.Tensor, self.node_of)
         for i, t in enumerate(out if isinstance(out, (tuple, list)) else (out,)):
             if not isinstance(t, torch.Tensor):
                 refuse(place, f"{func}: gives no tensor, and its value cannot be followed")
@@ -347,11 +347,12 @@ def _leaves(thing):
         yield thing
 
 
-def _map(thing, of_tensor):
-    if isinstance(thing, torch.Tensor):
-        return of_tensor(thing)
+def replaced(thing, kind, by):
+    """Nested arguments, each of that kind by what it becomes."""
+    if isinstance(thing, kind):
+        return by(thing)
     if isinstance(thing, (tuple, list)):
-        return type(thing)(_map(part, of_tensor) for part in thing)
+        return type(thing)(replaced(part, kind, by) for part in thing)
     if isinstance(thing, dict):
-        return {k: _map(part, of_tensor) for k, part in thing.items()}
+        return {k: replaced(part, kind, by) for k, part in thing.items()}
     return thing
