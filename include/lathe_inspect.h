@@ -7,6 +7,7 @@
  *     lathe_explain         which template serves a call, and why
  *     lathe_source          the CUDA file of a kernel, for any architecture, without a GPU
  *     lathe_prove           what `lathe check` proves
+ *     lathe_report          what this machine has, for a report of a fault
  *
  * The rules of lathe.h hold here, too. What is returned as text is the caller's: lathe_text_free.
  */
@@ -98,7 +99,10 @@ LATHE_API LATHE_CHECK lathe_status lathe_source(char **out, const lathe_spec *sp
 LATHE_API LATHE_CHECK lathe_status lathe_explain(char **out, const lathe_spec *spec, lathe_pass pass,
                                                  const char *arch, const lathe_arg *args, int n, int json,
                                                  lathe_error *err);
-/* Frees a text of these two; NULL is allowed. */
+/* What a report of a fault should tell: versions, devices, NVRTC, caches and settings of this machine, a line
+   each; what is missing with its reason. What `lathe report` prints. Errors: ARG, MEMORY. */
+LATHE_API LATHE_CHECK lathe_status lathe_report(char **out, lathe_error *err);
+/* Frees a text of these three; NULL is allowed. */
 LATHE_API void lathe_text_free(char *text);
 
 /* What a record of a proof is beside its verdict. */

@@ -20,7 +20,8 @@ enum {
     IN_MANUAL = 1024,
     IN_COMPLETION = 2048,
     IN_DRAW = 4096,
-    IN_BENCH = 8192
+    IN_BENCH = 8192,
+    IN_REPORT = 16384
 };
 
 static const struct command COMMANDS[] = {
@@ -146,6 +147,8 @@ static const struct command COMMANDS[] = {
      cmd_list},
     {"show", IN_SHOW, 1, 1, "NAME", "print a spec that ships with lathe",
      "To begin a spec of your own: lathe show causal >mine.lua\n", cmd_show},
+    {"report", IN_REPORT, 0, 0, "", "versions, devices, NVRTC and caches, for a report of a fault",
+     "What is missing has its reason. `python -m lathe` adds Python's versions.\n", cmd_report},
     {"manual", IN_MANUAL, 0, 0, "", "print the manual page, lathe(1)", "As nroff -man reads it.\n",
      cmd_manual},
     {"completion", IN_COMPLETION, 1, 1, "bash|zsh|fish", "print completions for a shell",

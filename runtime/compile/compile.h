@@ -42,6 +42,11 @@ lathe_status lathe__compiler_open(struct compiler **out, const char *cuda_home, 
                                   lathe_error *err);
 void lathe__compiler_close(struct compiler *compiler);
 
+/* packages.c: the file that this code is in, a library or the program. False: unknown. */
+bool lathe__own_place(char out[PATH_BYTES]);
+/* "libnvrtc" 12 -> its file, where pip or conda has put one beside this library or program. */
+bool lathe__find_packaged(const char *name, int major, char out[PATH_BYTES]);
+
 /* The arch to compile for: `arch` itself, or, where this NVRTC does not know it, "compute_NN" of the newest
    it knows below (PTX, finished by the driver; *substituted is set). Errors UNSUPPORTED: none is old enough.
  */

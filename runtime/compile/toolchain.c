@@ -45,7 +45,8 @@ static void *open_in(const char *folder, const char *name, struct failure *why)
     return open_path(path, why);
 }
 
-/* name.so.13 by soname, then in $CUDA_HOME and the usual place. */
+/* name.so.13 by soname, then in $CUDA_HOME, among the packages of this installation, and in the usual place.
+ */
 static void *open_major(const char *name, int major, const char *cuda_home, struct failure *why)
 {
     char soname[64];
@@ -56,6 +57,8 @@ static void *open_major(const char *name, int major, const char *cuda_home, stru
         snprintf(folder, sizeof folder, "%s/lib64", cuda_home);
         library = open_in(folder, soname, why);
     }
+    if (!library && lathe__find_packaged(name, major, folder))
+        library = open_path(folder, why);
     if (!library)
         library = open_in("/usr/local/cuda/lib64", soname, why);
     if (!library) {
@@ -166,8 +169,9 @@ static lathe_status open_all(struct compiler *c, const char *cuda_home, int driv
     if (!c->nvrtc)
         return lathe__fail(
             err, LATHE_CUDA,
-            "NVRTC (libnvrtc.so.%d or .so.%d, part of the CUDA Toolkit) is neither on the loader's path "
-            "nor in $CUDA_HOME/lib64 nor in /usr/local/cuda/lib64 (%s), so device code cannot be compiled; "
+            "NVRTC (libnvrtc.so.%d or .so.%d, of the CUDA Toolkit, or of pip's nvidia-cuda-nvrtc or "
+            "nvidia-cuda-nvrtc-cu12 beside this package) is neither on the loader's path nor in "
+            "$CUDA_HOME/lib64 nor in /usr/local/cuda/lib64 (%s), so device code cannot be compiled; "
             "the host device (--device host) and lathe gen still work",
             NEWEST_MAJOR, OLDEST_MAJOR, why.said);
     TRY(resolve_nvrtc(c, err));

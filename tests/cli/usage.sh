@@ -7,7 +7,7 @@ expect 0 'exit codes:' '' "$LATHE" help
 expect 0 'exit codes:' '' "$LATHE" -h
 expect 0 'lathe 0.' '' "$LATHE" --version
 expect 0 'tested with 12.1, 12.4, 12.8 and 13.0' '' "$LATHE" --version
-for command in check gen compile aot run cache explain list show manual completion; do
+for command in check gen compile aot run cache explain list show report manual completion; do
     expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
     expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
     expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
@@ -24,6 +24,13 @@ expect 2 '' "did you mean 'causal'?" "$LATHE" check casual
 expect 2 '' "did you mean 'causal'?" "$LATHE" check causal.lua
 expect 2 '' "did you mean '--problem'?" "$LATHE" run causal --problm dtype=bf16
 expect 2 '' "did you mean 'dtype'?" "$LATHE" run causal --problem dtyp=bf16
+
+# a report of a fault: what there is and what is missing, never a failure
+expect 0 'lathe      0.' '' "$LATHE" report
+expect 0 'NVRTC      ' '' "$LATHE" report
+expect 0 "cache      $PWD/nowhere: not there yet" '' env LATHE_CACHE_DIR="$PWD/nowhere" "$LATHE" report
+expect 0 'CUDA_HOME /opt/none' '' env CUDA_HOME=/opt/none "$LATHE" report
+expect 2 '' 'usage: lathe report (given 1 operand)' "$LATHE" report now
 
 # operands
 expect 2 '' 'usage: lathe check SPEC...' "$LATHE" check
@@ -42,7 +49,7 @@ for word in help --help -h; do
 done
 
 # help fits a terminal of 120 columns, and names start below each other
-for command in '' check gen compile aot run tune bench cache explain draw list show manual completion; do
+for command in '' check gen compile aot run tune bench cache explain draw list show report manual completion; do
     expect 0 '*' '' sh -c "\"$LATHE\" help $command | awk 'length > 120 { print; bad = 1 } END { exit bad }'"
 done
 expect 0 '  bench      SPEC --lengths N,...   measure' '' "$LATHE" help

@@ -155,6 +155,7 @@ TEST(inspect)
     REFUSED(lathe_source(&text, NULL, LATHE_FORWARD, "sm_90a", x, 2, e), "spec");
     REFUSED(lathe_source(&text, spec, LATHE_FORWARD, NULL, x, 2, e), "arch");
     REFUSED(lathe_source(&text, spec, LATHE_FORWARD, "sm_90a", NULL, 2, e), "list");
+    REFUSED(lathe_report(NULL, e), "out");
     REFUSED(lathe_explain(NULL, spec, LATHE_FORWARD, "sm_90a", x, 2, 0, e), "out");
     REFUSED(lathe_explain(&text, NULL, LATHE_FORWARD, "sm_90a", x, 2, 0, e), "spec");
     REFUSED(lathe_explain(&text, spec, LATHE_FORWARD, NULL, x, 2, 0, e), "arch");

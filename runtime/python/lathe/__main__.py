@@ -1,5 +1,9 @@
 """python -m lathe: what needs Python's own eyes.
 
+    python -m lathe
+
+prints versions, devices, NVRTC and caches, for a report of a fault.
+
     python -m lathe translate FILE.py:NAME [FILE.py:NAME] [b=2 h=8 q=1024 kv=1024]
 
 prints the spec of a score_mod, a mask_mod (or BlockMask), or one of each, as FlexAttention takes them.
@@ -9,19 +13,26 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import platform
+import shutil
 import sys
+from importlib import metadata
+from pathlib import Path
 
-from ._library import ArgumentError, LatheError
+from ._library import ArgumentError, LatheError, lib, text_of
 
 _SIZES = ("b", "h", "q", "kv")
 
 
 def main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words == ["report"]:
+        print(report(), end="")
+        return 0
+    if words[0] in ("-h", "--help", "help"):
         print(__doc__.strip())
         return 0
     if words[0] != "translate":
-        print(f"python -m lathe: no command '{words[0]}'; there is `translate`", file=sys.stderr)
+        print(f"python -m lathe: no command '{words[0]}'; there are `report` and `translate`", file=sys.stderr)
         return 2
     try:
         print(_translated(words[1:]), end="")
@@ -29,6 +40,18 @@ def main(words: list[str]) -> int:
         print(f"lathe: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def report() -> str:
+    """Versions of Python's side without importing any of it, and what the library says of the machine."""
+    lines = [f"python     {platform.python_version()}, {sys.executable}"]
+    for name in ("numpy", "torch", "jax", "jaxlib", "transformers"):
+        try:
+            lines.append(f"{name:<10} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    lines += [f"package    {Path(__file__).parent}", f"tool       {shutil.which('lathe') or 'not on the PATH'}"]
+    return "\n".join(lines) + "\n" + text_of(lib.lathe_report)
 
 
 def _translated(words: list[str]) -> str:

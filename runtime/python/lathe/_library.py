@@ -186,6 +186,7 @@ _PROTOTYPES = {
         [POINTER(c_void_p), c_char_p, c_char_p, c_size_t, POINTER(Param), c_int, POINTER(Error)],
     ),
     "lathe_spec_param": (c_int, [c_void_p, c_int, POINTER(ParamInfo)]),
+    "lathe_report": (c_int, [POINTER(c_void_p), POINTER(Error)]),
     "lathe_text_free": (None, [c_void_p]),
     "lathe_prove": (c_int, [c_void_p, c_uint, PROOF_FN, c_void_p, POINTER(Error)]),
 }  # fmt: skip
