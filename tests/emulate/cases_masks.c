@@ -52,6 +52,15 @@ static const char WIDE_BLOCKS[] =
     "  return gt(x.chosen(min(at.row // 128, at.n_tall - 1), min(at.kv // 128, at.n_wide - 1)) % 3, 0)\n"
     "end }\n";
 
+/* Two tables, whose least and largest values on a tile are looked for one after the other. */
+static const char TWO_TABLES[] =
+    "return attention { inputs = { live = tensor('i32', 'tall', 'wide'), whole = tensor('i32', 'tall', "
+    "'wide') },\n"
+    "  mask_mod = function(at, x)\n"
+    "    local i, j = min(at.row // 8, at.n_tall - 1), min(at.kv // 8, at.n_wide - 1)\n"
+    "    return lt(x.live(i, j), 3) & (gt(x.whole(i, j), 2) | ge(at.q, at.kv))\n"
+    "end }\n";
+
 /* No tile fits into these. */
 static const char ODD_BLOCKS[] =
     "return attention { inputs = { chosen = tensor('u8', 'h', 'tall', 'wide') }, mask_mod = function(at, x)\n"
@@ -100,6 +109,9 @@ static const struct {
     {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_FORWARD, 80, 128},
     {"wide_blocks", WIDE_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
     {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_BACKWARD, 80, 128},
+    {"two_tables", TWO_TABLES, NULL, LATHE_FORWARD, 80, 64},
+    {"two_tables", TWO_TABLES, "attention_fwd_sm90", LATHE_FORWARD, 90, 64},
+    {"two_tables", TWO_TABLES, "attention_bwd_sm90", LATHE_BACKWARD, 90, 64},
     {"odd_blocks", ODD_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
     {"cut_blocks", CUT_BLOCKS, "attention_bwd_slices", LATHE_BACKWARD, 80, 264},

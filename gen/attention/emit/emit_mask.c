@@ -253,33 +253,45 @@ static void emit_reads_of(struct attention *a, bool rows)
 
 /* What a warp finds of each box, in their order: the indices of a later one may be made of an earlier one's
  * values. */
-static void emit_boxes(struct attention *a)
+/* A call of find() with one box; find() gives the least and the largest of what the box holds. */
+static void emit_box(struct attention *a, int k)
 {
     struct emitter *e = a->e;
     const struct ir *w = e->w;
+    const int at = w->n_reads + k;
+    char text[BOX_DIMS][128];
+    name_tile(a);
+    emit_values(e, w->box[k].count, BOX_DIMS);
+    for (int d = 0; d < BOX_DIMS; d++) {
+        char place[8];
+        node_text(e, w->box[k].count[d], text[d], sizeof text[d]);
+        snprintf(place, sizeof place, "i%d", d);
+        scope_param(e, LEAF_PLACE + d, place);
+    }
+    text_add(e->out,
+             "        find(low[%d], high[%d], %s, %s, %s, %s, [&]([[maybe_unused]] int i0, "
+             "[[maybe_unused]] int i1, "
+             "[[maybe_unused]] int i2, [[maybe_unused]] int i3) {\n",
+             at, at, text[0], text[1], text[2], text[3]);
+    emit_return(e, w->box[k].load, NULL);
+    text_add(e->out, "        });\n");
+}
+
+/* What a warp finds of each box, in their order: the indices of a later one may be made of an earlier one's
+ * values. Names of values begin anew with each box, so each of several has a scope of its own. */
+static void emit_boxes(struct attention *a)
+{
+    struct emitter *e = a->e;
+    const bool scopes = e->w->n_boxes > 1;
     text_add(e->out, "    template <class FIND> DEV void box_reads(" AT_PAIR
                      ", [[maybe_unused]] int row0, [[maybe_unused]] int row1, "
                      "[[maybe_unused]] int kv0, [[maybe_unused]] int kv1, int *low, int *high, const FIND "
                      "&find)\n    {\n");
     emit_corners(a);
-    for (int k = 0; k < w->n_boxes; k++) {
-        char text[BOX_DIMS][128];
-        const int at = w->n_reads + k;
-        name_tile(a);
-        emit_values(e, w->box[k].count, BOX_DIMS);
-        for (int d = 0; d < BOX_DIMS; d++) {
-            char place[8];
-            node_text(e, w->box[k].count[d], text[d], sizeof text[d]);
-            snprintf(place, sizeof place, "i%d", d);
-            scope_param(e, LEAF_PLACE + d, place);
-        }
-        text_add(e->out,
-                 "        find(low[%d], high[%d], %s, %s, %s, %s, [&]([[maybe_unused]] int i0, "
-                 "[[maybe_unused]] int i1, "
-                 "[[maybe_unused]] int i2, [[maybe_unused]] int i3) {\n",
-                 at, at, text[0], text[1], text[2], text[3]);
-        emit_return(e, w->box[k].load, NULL);
-        text_add(e->out, "        });\n");
+    for (int k = 0; k < e->w->n_boxes; k++) {
+        text_add(e->out, scopes ? "        {\n" : "");
+        emit_box(a, k);
+        text_add(e->out, scopes ? "        }\n" : "");
     }
     text_add(e->out, "    }\n");
 }

@@ -382,8 +382,9 @@ def functions():
         s = score * gain
         x = torch.abs(s) + 0.5
         f = torch.nn.functional
+        log_sigmoid = f.logsigmoid(s) if DEVICE == "cpu" else -f.softplus(-s)  # torch 2.11's fails under vmap on a GPU
         return (torch.exp(-x) + torch.log(x) + torch.sqrt(x) + torch.rsqrt(x) + torch.sin(s) + torch.cos(s)
-                + torch.sigmoid(s) + f.silu(s) + f.softplus(s) + f.logsigmoid(s) + torch.erf(s) + torch.exp2(-x)
+                + torch.sigmoid(s) + f.silu(s) + f.softplus(s) + log_sigmoid + torch.erf(s) + torch.exp2(-x)
                 + torch.log2(x) + torch.log1p(x) + torch.expm1(-x) + 1 / x + x.reciprocal() + x**1.5 + x**3 + x**-0.5
                 + f.leaky_relu(s) + f.elu(s) + f.gelu(s, approximate="tanh") + torch.clamp(s, -1, 1.5)
                 + torch.maximum(s, x / 2) + torch.minimum(s, x / 3) + torch.rsub(s, 2.0) + torch.add(s, x, alpha=0.3)
