@@ -52,9 +52,9 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why);
 bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t);
 void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);
 
-/* plan_sm90.c. The second: does a row of its tiles ask whether keys are many? */
+/* plan_sm90.c */
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
-bool attention_asks_keys(const struct problem *problem, const struct device *device);
+int attention_sm90_lengths(const struct problem *problem, const struct device *device);
 /* plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why);
@@ -64,6 +64,7 @@ bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, 
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_decode.c: attention_decode. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
+int attention_decode_lengths(const struct problem *problem, const struct device *device);
 /* plan_combine.c */
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
 

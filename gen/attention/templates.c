@@ -4,6 +4,7 @@
  */
 #include "gen/attention/columns.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/traits.h"
 #include "gen/base/text.h"
 #include "gen/emit/emit.h"
 #include "gen/plan/plan.h"
@@ -64,7 +65,7 @@ static void config_combine(struct text_buf *t, const struct problem *problem, co
              yes(plan->attention.o_f32));
 }
 
-/* Forward kernels of Hopper have products of two widths: scores, and the columns of o of a warpgroup. */
+/* Kernels of wgmma have products of two widths: scores, and the columns of o of a warpgroup. */
 static void add_widths(struct text_buf *t, const struct plan *plan, int columns)
 {
     text_add(t, "#define WGMMA_WIDTHS WGMMA_%d", columns);
@@ -111,7 +112,7 @@ static void label_combine(const struct problem *problem, const struct plan *plan
     snprintf(out, size, "v%dw%d", (int)problem->dim[SYM_D_V], plan->attention.warps);
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- kernels beside --------------------------------------------------------------------------- */
 
 #define BESIDE_BOTH                                                                                          \
     {"map", "attention/mask_tiles_kernel.cuh"}, {"mod_q", "attention/vector_mods.cuh"},                      \
@@ -142,6 +143,8 @@ static const struct launch_file BESIDE_BACKWARD[] = {
 
 static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.cuh"}, {NULL, NULL}};
 
+/* ---- the table --------------------------------------------------------------------------------- */
+
 #define FORWARD                                                                                              \
     .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD
 #define BACKWARD                                                                                             \
@@ -151,62 +154,79 @@ const struct template_row attention_templates[] = {
     {.name = "attention_selected",
      .file = "attention/selected.cuh",
      .ok = plan_attention_selected,
+     .attention = &attention_portable,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_decode",
      .file = "attention/decode.cuh",
      .ok = plan_attention_decode,
+     .attention = &attention_portable,
+     .lengths = attention_decode_lengths,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_fwd_sm90",
      .file = "attention/fwd_sm90.cuh",
      .ok = plan_attention_sm90,
-     .hopper = true,
+     .isa = ISA_SM90A,
+     .attention = &attention_forward_sm90,
+     .lengths = attention_sm90_lengths,
      .define = define_widths,
      .config = config_sm90,
      FORWARD},
     {.name = "attention_mla_sm90",
      .file = "attention/mla_sm90.cuh",
      .ok = plan_attention_mla_sm90,
-     .hopper = true,
+     .isa = ISA_SM90A,
+     .attention = &attention_portable,
      .define = define_halves,
      .config = config_mla_sm90,
      FORWARD},
     {.name = "attention_mla",
      .file = "attention/mla.cuh",
      .ok = plan_attention_mla,
+     .attention = &attention_portable,
      .config = config_mla,
      FORWARD},
     {.name = "attention_fwd_sm80",
      .file = "attention/fwd_sm80.cuh",
      .ok = plan_attention_sm80,
+     .attention = &attention_portable,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_bwd_selected",
      .file = "attention/backward/selected.cuh",
      .ok = plan_attention_bwd_selected,
+     .attention = &attention_portable,
      BACKWARD},
     {.name = "attention_bwd_sm90",
      .file = "attention/backward/sm90.cuh",
      .ok = plan_attention_bwd_sm90,
-     .hopper = true,
+     .isa = ISA_SM90A,
+     .attention = &attention_narrow_sm90,
      BACKWARD},
     {.name = "attention_bwd_wide_sm90",
      .file = "attention/backward/wide_sm90.cuh",
      .ok = plan_attention_bwd_wide,
-     .hopper = true,
+     .isa = ISA_SM90A,
+     .attention = &attention_wide_sm90,
      .define = define_pair,
      BACKWARD},
-    {.name = "attention_bwd_sm80", .file = "attention/backward/sm80.cuh", .ok = plan_attention_bwd, BACKWARD},
+    {.name = "attention_bwd_sm80",
+     .file = "attention/backward/sm80.cuh",
+     .ok = plan_attention_bwd,
+     .attention = &attention_portable_back,
+     BACKWARD},
     {.name = "attention_bwd_slices",
      .file = "attention/backward/slices.cuh",
      .ok = plan_attention_bwd_slices,
+     .attention = &attention_portable,
      BACKWARD},
     {.name = "attention_combine",
      .file = "attention/combine.cuh",
      .form = PLAN_COMBINE,
      .pass = LATHE_COMBINE,
      .ok = plan_attention_combine,
+     .attention = &attention_portable,
      .config = config_combine,
      .label = label_combine,
      .beside = BESIDE_COMBINE},

@@ -109,12 +109,12 @@ static double look_cost(const struct ir *ir)
     return cost;
 }
 
-/* A multiprocessor has 128 instructions a cycle, or some 2500 of the additions and multiplications of wgmma's
-   products, half of mma's. The backward pass has five products for two. */
-int tile_map_look_heads(const struct ir *ir, const struct problem *problem, bool wgmma, bool backward)
+/* A multiprocessor has 128 instructions a cycle, beside the additions and multiplications of products. The
+   backward pass has five products for two. */
+int tile_map_look_heads(const struct ir *ir, const struct problem *problem, double fmas, bool backward)
 {
     const double flops = 2.0 * (double)(problem->dim[SYM_D] + problem->dim[SYM_D_V]) * (backward ? 2.5 : 1.0);
-    const double main = 128 * flops / (wgmma ? 2500 : 1250);
+    const double main = 128 * flops / fmas;
     const double heads = look_cost(ir) / (main > 1 ? main : 1);
     return heads > 1 ? (int)heads + 1 : 1;
 }

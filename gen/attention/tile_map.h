@@ -20,6 +20,6 @@ bool tile_map_of_ranges(const struct ir *ir);
 bool tile_map_reads_pairs(const struct ir *ir);
 /* From so many heads on that have a line of the map in common, a look at all pairs of a tile costs no more
    than what the main kernel does there without it. */
-int tile_map_look_heads(const struct ir *ir, const struct problem *problem, bool wgmma, bool backward);
+int tile_map_look_heads(const struct ir *ir, const struct problem *problem, double fmas, bool backward);
 
 #endif

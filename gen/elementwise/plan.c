@@ -333,14 +333,11 @@ static bool plan_maps(const struct kernel_request *r, const struct ir *ir, struc
             snprintf(why, REASON_BYTES, "dtype f64; it takes f32, f16 and bf16");
             return false;
         }
-    if (r->device->sm < 80)
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
-                 r->device->sm % 10);
-    else if (r->refused[0])
+    if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
     else
         shape(r, ir, plan);
-    return r->device->sm >= 80 && !r->refused[0];
+    return !r->refused[0];
 }
 
 /* ---- one gradient of rows at computed places ------------------------------------------------------ */

@@ -42,9 +42,6 @@ struct kind_row {
     void (*release)(struct kernel_request *r);
     const struct template_row
         *templates; /* in the order in which they are preferred, up to one without a name */
-    /* Those of lathe__lengths by which the choice among them may differ, as pipeline/pick.h has it; NULL:
-       none. */
-    int (*lengths)(lathe_pass pass, const struct problem *problem, const struct device *device);
     /* Of a plan, for `lathe explain`: its numbers and reason; how many parts its work has, of which each
        keeps a multiprocessor busy, and what they are, where that is known (NULL: it never is). */
     void (*explain)(struct facts *f, const struct plan *plan);

@@ -32,7 +32,6 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward);
 lathe_status linear_lower(struct kernel_request *r);
 void linear_release(struct kernel_request *r);
 extern const struct template_row linear_templates[];
-int linear_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 void linear_explain(struct facts *f, const struct plan *plan);
 void emit_linear_inputs(struct params *p, struct emitter *e, bool text);
 bool emit_linear(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,

@@ -119,11 +119,9 @@ static int groups_of(const struct problem *p, const struct device *device)
     return time_of(p, device, 2) < time_of(p, device, 1) ? 2 : 1;
 }
 
-int linear_lengths(lathe_pass pass, const struct problem *p, const struct device *device)
+int linear_delta_lengths(const struct problem *p, const struct device *device)
 {
-    enum { HOPPER = 90 };
-    const bool asks = pass == LATHE_FORWARD && device->sm == HOPPER && p->dtype == LATHE_BF16;
-    return asks && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
+    return p->dtype == LATHE_BF16 && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
 }
 
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)

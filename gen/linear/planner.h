@@ -13,6 +13,7 @@ bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, ch
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+int linear_delta_lengths(const struct problem *p, const struct device *device); /* its lengths */
 bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);

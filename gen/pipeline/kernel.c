@@ -14,9 +14,14 @@ lathe_status kernel_open(struct kernel_request *out, const struct ir *ir, lathe_
                          const struct signature *sig, const struct problem *problem,
                          const struct device *device, lathe_error *err)
 {
-    *out = (struct kernel_request){
-        .ir = ir, .pass = pass, .sig = sig, .problem = problem, .device = device, .spec = ir};
     const struct kind_row *kind = &kinds[ir->kind];
+    *out = (struct kernel_request){.ir = ir,
+                                   .pass = pass,
+                                   .sig = sig,
+                                   .problem = problem,
+                                   .device = device,
+                                   .templates = kind->templates,
+                                   .spec = ir};
     const lathe_status status =
         kind->lower ? kind->lower(out) : LATHE_OK; /* without templates: none is needed */
     if (status == LATHE_OK)

@@ -83,7 +83,7 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
                                              : "puts parts of rows together only");
     else if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
-    else if ((t->hopper && !plan_needs_hopper(r, why)) || !t->ok(r, out, why))
+    else if (!isa_serves(t->isa, r->device, why) || !t->ok(r, out, why))
         return false;
     else if (t->unproven && !wish[0])
         snprintf(why, REASON_BYTES, "%s", t->unproven);
@@ -133,9 +133,12 @@ lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_e
 
 int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
 {
+    const unsigned set = isas_of(device);
     int lengths = 0;
     for (int k = 0; k < KIND_COUNT; k++)
-        lengths |= kinds[k].lengths ? kinds[k].lengths(pass, problem, device) : 0;
+        for (const struct template_row *t = kinds[k].templates; t->name; t++)
+            if (t->lengths && t->pass == pass && isa_among(t->isa, set))
+                lengths |= t->lengths(problem, device);
     return lengths;
 }
 

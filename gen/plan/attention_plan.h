@@ -6,10 +6,32 @@
 
 #include <stdbool.h>
 
+struct plan;
+struct text_buf;
+
+/* What emitters ask of a template, beside the numbers of a plan: a part of its row. All zero is a kernel
+   whose warps all compute, and whose tensors are read by their strides. */
+struct attention_traits {
+    int loader_warps; /* on top of those that compute */
+    bool tensor_maps; /* of q, k, v and o or do, in front of the parameters */
+    int map_rows;     /* of a query tile, judged by the mask as one; 0: all of them */
+    bool map_ranges;  /* it takes a mask's map as ranges of keys */
+    bool shares;      /* lanes hand each other what a mask makes of rows or columns alone */
+    bool wide_values; /* it keeps rows whole whose d_v is beyond ATTENTION_MOST_DIM */
+    bool fuses;       /* a tile's scores may be capped, or cut at 0, by passes of their own */
+    /* of the backward pass */
+    int row_parts, key_parts; /* of a tile, judged by the mask one by one; 0: it is judged as one */
+    bool pair_steps;          /* it asks for pair() in two steps, with products in between */
+    bool cuts_blocks;         /* the last blocks of keys may go in pieces: BACK_PIECES */
+    bool dq_unstaged;         /* dq' becomes dq without a tile in shared memory, where no mod is in between */
+    bool queries_apart;       /* each query head may have thread blocks of its own */
+    int record_rows;          /* 16 bytes behind a tile's row values for so many rows say where norms are */
+    void (*constants)(struct text_buf *t, const struct plan *plan); /* of the config, beside BACK_BM ... */
+};
+
 struct back_plan { /* of the backward pass: its main kernel; what is beside it is of the forward kernel */
     int bm, bn, warps, stages, split;
     int dk, dv; /* columns of a tile in shared memory */
-    bool wgmma; /* tensor maps in front of the parameters, and a warpgroup more, which loads */
     int smem_bytes;
     int tables;  /* floats that a warp may have for sums into inputs that are read at computed places */
     int v_steps; /* sm_90a: BACK_V_STEPS and BACK_EARLY_DV of templates/README.md */
@@ -24,11 +46,6 @@ struct back_plan { /* of the backward pass: its main kernel; what is beside it i
     bool selected;      /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
     int blocks;         /* of which so many run on a multiprocessor */
 };
-/* Bytes of a tile behind its row values, which tell where its norms are, 16 for each 64 rows; sm_90 alone. */
-static inline int back_record_bytes(const struct back_plan *t)
-{
-    return t->wgmma ? t->bm / 64 * 16 : 0;
-}
 
 enum second_pair { /* what a template does with q2 and k2: it has none, they are copied behind q and k, or
                       read */
@@ -57,7 +74,6 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */
-    bool tma;     /* a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;   /* so many take query tiles in turn; 0: a block for each */
     bool dynamic; /* they take them as they get done, from a counter in the workspace */
     int q_stages; /* tiles of Q that a warpgroup has room for */

@@ -15,10 +15,6 @@ static inline int round_up(int64_t n, int to)
     return (int)((n + to - 1) / to * to);
 }
 
-/* hopper.c: is code for this device alone made? wgmma and setmaxnreg are in no other: not in sm_90, whose
-   code runs on later devices, too. The second says why not in `why` (REASON_BYTES). */
-bool plan_for_hopper(const struct device *device);
-bool plan_needs_hopper(const struct kernel_request *r, char *why);
 /* gradients.c: of attention and linear attention, where an input that is left out is a constant once formulas
    are lowered: is each there whose gradient is asked for? */
 bool plan_gradients_exist(const struct kernel_request *r, char *why);

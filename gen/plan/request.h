@@ -14,6 +14,7 @@ struct map_kernel;
 struct problem;
 struct row_kernel;
 struct signature;
+struct template_row;
 
 enum { REASON_BYTES = 256 };
 
@@ -26,8 +27,9 @@ struct kernel_request {
     const struct problem *problem;
     const struct device *device;
 
-    const struct ir *spec; /* whose formulas are computed: `ir`, or the gradient of its maps */
-    union {                /* by kind, made by its row's `lower` */
+    const struct template_row *templates; /* of its kind */
+    const struct ir *spec;                /* whose formulas are computed: `ir`, or the gradient of its maps */
+    union {                               /* by kind, made by its row's `lower` */
         struct attention_kernel *attention;
         struct row_kernel *rows;
         struct map_kernel *maps;

@@ -8,8 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "gen/plan/isa.h"
 #include "lathe_types.h"
 
+struct attention_traits;
+struct device;
 struct plan;
 struct problem;
 struct kernel_request;
@@ -39,7 +42,7 @@ struct template_row {
     const char *file;
     enum plan_form form;
     lathe_pass pass;
-    bool hopper;          /* only code for sm_90a alone has its instructions */
+    enum isa isa;
     const char *unproven; /* new to hardware: why it is taken only by its name; NULL: it is taken */
     /* Fill the plan, or say why not in `why` (REASON_BYTES). */
     bool (*ok)(const struct kernel_request *r, struct plan *plan, char *why);
@@ -49,6 +52,9 @@ struct template_row {
     /* Of the numbers of a kernel, for people: "d128_v128_m128n64s2w4". */
     void (*label)(const struct problem *problem, const struct plan *plan, char *out, size_t size);
     const struct launch_file *beside; /* in the order of inclusion, up to a role of NULL; NULL: none */
+    /* Those of lathe__lengths of a problem by which this template's kernels differ; NULL: none. */
+    int (*lengths)(const struct problem *problem, const struct device *device);
+    const struct attention_traits *attention; /* of attention alone: what its emitters ask */
 };
 
 #endif

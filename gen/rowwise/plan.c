@@ -14,9 +14,6 @@ static bool is_served(const struct kernel_request *r, char *why)
     lathe_dtype dtype = r->problem->dtype;
     if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32)
         snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
-    else if (r->device->sm < 80)
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
-                 r->device->sm % 10);
     else if (r->problem->dim[SYM_N] > MOST)
         snprintf(why, REASON_BYTES, "n = %lld; it takes rows of at most %lld elements",
                  (long long)r->problem->dim[SYM_N], (long long)MOST);

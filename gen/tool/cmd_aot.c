@@ -21,7 +21,7 @@ struct aot_command {
     struct aot_library library;
     struct device device[MAX_ARCHS]; /* in the library's order */
     bool *used;                      /* per problem: some spec knows its names */
-    bool said;                       /* that a Hopper GPU would get other kernels */
+    bool said;                       /* that a GPU would get kernels of its own */
     struct text_buf command;
     struct text_buf options;
 };
@@ -227,7 +227,7 @@ static void say_portable(struct aot_command *a, const struct ir *ir, lathe_pass 
                          const struct problem *problem)
 {
     for (int i = 0; i < a->library.n_archs; i++)
-        a->said = a->said || strcmp(a->library.arch[i], "sm_90a") == 0;
+        a->said = a->said || isa_is_own(&a->device[i]);
     for (int i = 0; i < a->library.n_archs; i++)
         a->said = a->said || tool_say_portable(ir, pass, problem, &a->device[i], a->o->n_archs > 0);
 }

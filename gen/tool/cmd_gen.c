@@ -21,40 +21,48 @@ static const struct device *first_arch(const struct options *o, struct device *s
     return device_parse("sm_80", standard) ? standard : NULL;
 }
 
-bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
-                       const struct device *device, bool given)
+/* Has code for this architecture alone another kernel than the request's? given: an architecture is, and
+   others are not meant. */
+static bool say_own(const struct kernel_request *request, const struct isa_row *isa, bool given)
 {
-    struct device hopper = *device;
-    struct signature sig;
-    struct kernel_request request;
-    struct kernel_request on_hopper;
+    const struct device *device = request->device;
+    struct device only = *device;
+    struct kernel_request on_it = *request;
     struct plan own;
     struct plan portable;
-    if ((given && (device->sm != 90 || strcmp(device->arch, "sm_90") != 0)) ||
-        !device_parse("sm_90a", &hopper))
+    char where[128] = "no --arch is given: the code is for sm_80 and, through PTX, for later GPUs,";
+    if ((given && (device->sm != isa->sm || isa_is_own(device))) || !device_parse(isa->arch, &only))
         return false;
-    snprintf(hopper.template_name, sizeof hopper.template_name, "%s", device->template_name);
-    hopper.template_only = device->template_only;
-    signature_make(ir, pass, &sig);
-    if (kernel_open(&request, ir, pass, &sig, problem, device, NULL) != LATHE_OK)
+    snprintf(only.template_name, sizeof only.template_name, "%s", device->template_name);
+    only.template_only = device->template_only;
+    on_it.device = &only;
+    if (plan_pick(&on_it, &own, NULL) != LATHE_OK || plan_pick(request, &portable, NULL) != LATHE_OK ||
+        strcmp(own.row->name, portable.row->name) == 0)
         return false;
-    on_hopper = request;
-    on_hopper.device = &hopper;
-    const bool differ = plan_pick(&on_hopper, &own, NULL) == LATHE_OK &&
-                        plan_pick(&request, &portable, NULL) == LATHE_OK &&
-                        strcmp(own.row->name, portable.row->name) != 0;
-    kernel_close(&request);
-    if (!differ)
-        return false;
-    tool_complain("%s and is the portable %s; --arch sm_90a gives a Hopper GPU its own, %s",
-                  given ? "--arch sm_90: such code runs on later GPUs, too,"
-                        : "no --arch is given: the code is for sm_80 and, through PTX, for later GPUs,",
-                  portable.row->name, own.row->name);
+    if (given)
+        snprintf(where, sizeof where, "--arch %s: such code runs on later GPUs, too,", device->arch);
+    tool_complain("%s and is the portable %s; --arch %s gives %s its own, %s", where, portable.row->name,
+                  isa->arch, isa->gpu, own.row->name);
     return true;
 }
 
-/* For every architecture that was named, but for one beside which sm_90a is named as well. A cache gets what
-   devices ask for: there sm_90 stands for sm_90a. */
+bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                       const struct device *device, bool given)
+{
+    struct signature sig;
+    struct kernel_request request;
+    bool said = false;
+    signature_make(ir, pass, &sig);
+    if (kernel_open(&request, ir, pass, &sig, problem, device, NULL) != LATHE_OK)
+        return false;
+    for (int i = 0; i < ISA_COUNT && !said; i++)
+        said = isas[i].arch && say_own(&request, &isas[i], given);
+    kernel_close(&request);
+    return said;
+}
+
+/* For every architecture that was named, but for one beside which a GPU's own is named as well. A cache gets
+   what devices ask for: there sm_90 stands for sm_90a. */
 static void say_portable(const struct ir *ir, const struct options *o, const struct device *first)
 {
     struct signature sig;
@@ -64,7 +72,7 @@ static void say_portable(const struct ir *ir, const struct options *o, const str
     if (problem_parse_of(ir, &sig, o->problem, &problem, NULL) != LATHE_OK)
         return; /* said when it is planned */
     for (int i = 0; i < o->n_archs; i++)
-        own = own || strcmp(o->arch[i].arch, "sm_90a") == 0;
+        own = own || isa_is_own(&o->arch[i]);
     for (int i = 0; i < (o->n_archs ? o->n_archs : 1) && !own; i++) {
         const struct device wish = device_asked(o->n_archs ? &o->arch[i] : first, o);
         (void)tool_say_portable(ir, o->pass, &problem, &wish, o->n_archs > 0);

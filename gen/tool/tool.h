@@ -117,7 +117,7 @@ double tool_seconds_now(void);                                                 /
 const char *tool_find_value(const struct name_values *list, const char *name); /* NULL where absent */
 
 /* cmd_gen.c: where code for the device (sm_80, if no architecture was `given`) is made by a portable
-   template, and a Hopper GPU has one of its own, say so. True: said. */
+   template, and a GPU has one of its own, say so. True: said. */
 bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, bool given);
 /* cmd_gen.c: false where LATHE_OFFLINE forbids compiling: complained. */

@@ -7,6 +7,7 @@
 #include "gen/gen.h"
 #include "gen/attention/lower.h"
 #include "gen/attention/tile_map.h"
+#include "gen/plan/isa.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -443,13 +444,13 @@ TEST(dear_masks_are_looked_at_for_several_heads)
                   "mask_mod = function(at, x) return ne((x.t(at.row, at.kv) + at.q * at.kv) % x.n, 0) "
                   "end }");
     p.dim[SYM_D] = p.dim[SYM_D_V] = 128;
-    CHECK_EQ(tile_map_look_heads(cheap, &p, true, false), 1);
-    CHECK_EQ(tile_map_look_heads(dear, &p, true, false), 2);
-    CHECK_EQ(tile_map_look_heads(dear, &p, true, true), 1);
+    CHECK_EQ(tile_map_look_heads(cheap, &p, isas[ISA_SM90A].fmas, false), 1);
+    CHECK_EQ(tile_map_look_heads(dear, &p, isas[ISA_SM90A].fmas, false), 2);
+    CHECK_EQ(tile_map_look_heads(dear, &p, isas[ISA_SM90A].fmas, true), 1);
     p.dim[SYM_D] = p.dim[SYM_D_V] = 16;
-    CHECK_EQ(tile_map_look_heads(cheap, &p, true, false), 2);
-    CHECK_EQ(tile_map_look_heads(dear, &p, true, false), 15);
-    CHECK_EQ(tile_map_look_heads(dear, &p, false, false), 8);
+    CHECK_EQ(tile_map_look_heads(cheap, &p, isas[ISA_SM90A].fmas, false), 2);
+    CHECK_EQ(tile_map_look_heads(dear, &p, isas[ISA_SM90A].fmas, false), 15);
+    CHECK_EQ(tile_map_look_heads(dear, &p, isas[ISA_SM80].fmas, false), 8);
     ir_free(cheap);
     ir_free(dear);
 }

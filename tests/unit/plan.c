@@ -40,6 +40,26 @@ TEST(every_head_dim_fits_every_device)
             }
 }
 
+/* Instructions of one architecture alone are in code for that one, and in no other. */
+TEST(code_has_the_instructions_of_its_architecture)
+{
+    static const struct {
+        const char *arch;
+        bool portable, hopper;
+    } row[] = {{"sm_80", true, false}, {"sm_89", true, false},   {"sm_90", true, false},
+               {"sm_90a", true, true}, {"sm_100a", true, false}, {"sm_121", true, false}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct device device;
+        char why[REASON_BYTES] = "";
+        CHECK(device_find(row[i].arch, &device, NULL));
+        CHECK_EQ(isa_among(ISA_SM80, isas_of(&device)), row[i].portable);
+        CHECK_EQ(isa_among(ISA_SM90A, isas_of(&device)), row[i].hopper);
+        CHECK_EQ(isa_is_own(&device), row[i].hopper);
+        CHECK_EQ(isa_serves(ISA_SM90A, &device, why), row[i].hopper);
+        CHECK_EQ(why[0] == '\0', row[i].hopper);
+    }
+}
+
 /* Code for sm_90 runs on later devices, too, and has no wgmma. */
 TEST(what_runs_on_more_than_hopper_is_portable)
 {
@@ -51,7 +71,7 @@ TEST(what_runs_on_more_than_hopper_is_portable)
         CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &plan, &err), LATHE_OK);
         CHECK_STR(plan.row->name, pass == LATHE_FORWARD ? "attention_fwd_sm80" : "attention_bwd_sm80");
         refusals_of("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &err);
-        CHECK_HAS(err.text, "code for sm_90, which runs on later devices, too; it needs sm_90a (wgmma)");
+        CHECK_HAS(err.text, "code for sm_90, which runs on later devices, too; it needs sm_90a (wgmma, TMA)");
         CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &H100, &plan, &err), LATHE_OK);
         CHECK_STR(plan.row->name, pass == LATHE_FORWARD ? "attention_fwd_sm90" : "attention_bwd_sm90");
     }
@@ -248,12 +268,12 @@ TEST(a_device_has_its_own_template_and_others_by_name)
     lathe_error err;
     CHECK_EQ(pick("causal", text, &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_fwd_sm90");
-    CHECK(plan.attention.tma && !plan.bound_waits);
+    CHECK(plan.row->isa == ISA_SM90A && !plan.bound_waits);
     CHECK_EQ(pick("causal", text, &A100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_fwd_sm80");
-    CHECK(!plan.attention.tma);
+    CHECK_EQ(plan.row->isa, ISA_SM80);
     CHECK_EQ(pick("causal", text, &wrong, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: compute capability 8.0; it needs 9.0");
     CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");

@@ -342,7 +342,7 @@ void emit_backward(struct attention *a, const struct plan *plan)
     emit_addresses(a, "row_", &e->back->row, "");
     const int diag = emit_back_diag(a);
     emit_pair(a, &set, diag);
-    if (plan->attention.back.wgmma)
+    if (plan->row->attention->pair_steps)
         emit_steps(a, &set, diag);
     emit_forms(e, "", &e->back->pair);
     emit_addresses(a, "", &e->back->pair, ", const col &c, int delta");
@@ -363,13 +363,7 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(
         t, "constexpr int BACK_BM = %d, BACK_BN = %d, BACK_WARPS = %d, BACK_STAGES = %d, BACK_SPLIT = %d;\n",
         b->bm, b->bn, b->warps, b->stages, b->split);
-    text_add(t, "constexpr bool BACK_WGMMA = %s;\n", yes(b->wgmma));
-    if (b->wgmma)
-        text_add(t,
-                 "constexpr int BACK_V_STEPS = %d, BACK_SEQUENCE_BYTES = %d;\nconstexpr bool BACK_EARLY_DV = "
-                 "%s;\n"
-                 "constexpr bool BOUND_WAITS = %s;\n",
-                 b->v_steps, b->sequence_bytes, yes(b->early_dv), yes(plan->bound_waits));
+    plan->row->attention->constants(t, plan);
     text_add(t, "constexpr bool BACK_O_F32 = %s;\n", yes(b->forward));
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),

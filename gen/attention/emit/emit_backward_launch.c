@@ -17,7 +17,7 @@ enum { /* of the templates that they are named after */
        LIST_RANGE = 1024,
        LIST_THREADS = 1024,
        LIST_WORD_BYTES = 4,
-       LOADER_THREADS = 128,
+       WARP_THREADS = 32,
        MOST_PIECES = 16,
        PART_TILES = 32
 };
@@ -96,9 +96,8 @@ static void add_lists(struct recipe *r)
 static bool queries_are_apart(const struct recipe *r)
 {
     const struct emitter *e = r->a.e;
-    const struct back_plan *plan = &r->plan->attention.back;
-    return !plan->wgmma && !plan->slices && !plan->selected && !r->a.map->needed &&
-           !e->problem->deterministic && !gradient_wanted(e, MOD_KEY) && !gradient_wanted(e, MOD_VALUE);
+    return r->plan->row->attention->queries_apart && !r->a.map->needed && !e->problem->deterministic &&
+           !gradient_wanted(e, MOD_KEY) && !gradient_wanted(e, MOD_VALUE);
 }
 
 static void add_main(struct recipe *r)
@@ -107,9 +106,9 @@ static void add_main(struct recipe *r)
     static const char *const out[] = {"dq", "dk", "dv"};
     struct emitter *e = r->a.e;
     const struct back_plan *plan = &r->plan->attention.back;
+    const struct attention_traits *traits = r->plan->row->attention;
     struct params p;
-    struct launch *launch =
-        add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0));
+    struct launch *launch = add_launch(r->out, e, "bwd", (plan->warps + traits->loader_warps) * WARP_THREADS);
     launch->smem_bytes = plan->smem_bytes;
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
@@ -122,9 +121,9 @@ static void add_main(struct recipe *r)
     launch->grid_limit = plan->thread_blocks;
     launch->cluster = plan->paired ? 2 : 0;
     params_open(&p, e->out, launch, "back_params");
-    if (plan->wgmma)
+    if (traits->tensor_maps)
         params_behind_maps(&p, TENSOR_COUNT);
-    for (int t = 0; t < TENSOR_COUNT && plan->wgmma; t++)
+    for (int t = 0; t < TENSOR_COUNT && traits->tensor_maps; t++)
         add_map_of(launch, &p, r, t);
     for (int t = 0; t < TENSOR_O; t++)
         emit_place_pointer(&p, "const void", in[t], &r->forward.inner[t]);
@@ -147,7 +146,7 @@ static void add_main(struct recipe *r)
     if (plan->selected)
         back_optional_pointer(&p, "const unsigned", "tokens", r->tokens);
     back_optional_pointer(&p, "unsigned", "order", r->order);
-    if (plan->wgmma)
+    if (traits->cuts_blocks)
         back_optional_pointer(&p, "float", "pieces", r->pieces);
     params_inputs(&p, e, "x");
     back_add_grads(&p, r);
@@ -164,7 +163,8 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     struct emitter *e = r->a.e;
     struct params p;
     const bool fragments = tensor == TENSOR_Q;
-    const bool staged = fragments && !(r->plan->attention.back.wgmma && e->w->mod[tensor].n_stages == 0);
+    const bool staged =
+        fragments && !(r->plan->row->attention->dq_unstaged && e->w->mod[tensor].n_stages == 0);
     struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS);
     if (staged)
         launch->smem_bytes = r->plan->attention.back.bm * (r->plan->attention.back.dk + 8) *

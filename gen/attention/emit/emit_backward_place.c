@@ -4,6 +4,7 @@
  * the workspace, which kernels hand to each other.
  */
 #include "gen/attention/emit/emit_back_recipe.h"
+#include "gen/attention/traits.h"
 #include "gen/arguments/problem.h"
 #include "gen/attention/backward.h"
 #include "gen/plan/plan.h"
@@ -107,7 +108,7 @@ void back_place_everything(struct recipe *r)
             emit_place_in_workspace(&l->final[k], 4, e, r->out);
     }
     const int64_t bm = r->plan->attention.back.bm;
-    const int64_t norms = back_has_norm(e) ? 4 * bm + back_record_bytes(&r->plan->attention.back) : 0;
+    const int64_t norms = back_has_norm(e) ? 4 * bm + attention_record_bytes(r->plan) : 0;
     if (r->rows_floats > 0 || norms > 0)
         r->rows = add_buffer(r->out, e, query_tiles(r, 4 * r->rows_floats * bm + norms));
     for (int k = 0; k < e->back->n_sums; k++) {

@@ -5,6 +5,7 @@
  * variant that say so.
  */
 #include "gen/attention/emit/emit.h"
+#include "gen/attention/traits.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
 
@@ -104,10 +105,10 @@ static int capped_of(struct ir *w, struct step *step)
  * ones, which are exact enough for 16 bits. */
 void find_fused(struct attention *a, const struct plan *plan, struct step *step)
 {
-    const bool hopper = plan->attention.tma && !a->e->back;
+    const bool fuses = attention_forward_traits(plan)->fuses;
     step->logistic = a->e->problem->dtype == LATHE_F32 ? -1 : logistic_of(a->e->w, step);
-    step->relu = hopper ? relu_of(a->e->w, step) : -1;
-    step->capped = hopper ? capped_of(a->e->w, step) : -1;
+    step->relu = fuses ? relu_of(a->e->w, step) : -1;
+    step->capped = fuses ? capped_of(a->e->w, step) : -1;
 }
 
 void emit_fused(struct attention *a, const struct step *step)

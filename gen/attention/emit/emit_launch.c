@@ -6,6 +6,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/arguments/signature.h"
 #include "gen/attention/emit/emit.h"
+#include "gen/attention/traits.h"
 #include "runtime/recipe/bind.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
@@ -174,10 +175,7 @@ enum {
     MAP_BLOCK_THREADS = 256,
     BACK_MAP_BLOCK_THREADS = 512
 }; /* heads/vector_mod.cuh, attention/mask_tiles_kernel.cuh, attention/backward/query_lists.cuh */
-enum {
-    HOPPER_ROWS = 64,
-    LOADER_THREADS = 128
-}; /* attention/fwd_sm90.cuh: rows of a warpgroup, and who loads */
+enum { WARP_THREADS = 32, BOX_ROWS = 64 }; /* attention/fwd_sm90.cuh: of q and o, those of a warpgroup */
 
 /* One struct mod_params serves all mods; the rows differ. queries: of them, and not of keys. */
 static void add_rows(const struct launcher *a, const char *role, const struct place *from,
@@ -347,7 +345,7 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
                                  .swizzle = row_bytes % 128 == 0  ? 128
                                             : row_bytes % 64 == 0 ? 64
                                                                   : 32,
-                                 .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
+                                 .box_tokens = (uint16_t)(key ? plan->attention.bn : BOX_ROWS),
                                  .packed = has_sequences(e),
                                  .pack = plan->attention.pack && !key ? pack : 0};
 }
@@ -440,8 +438,9 @@ void params_end(struct params *p, const struct launcher *a, const struct layout 
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
                  struct source *out)
 {
+    const struct attention_traits *traits = attention_forward_traits(plan);
     struct launch *launch =
-        add_launch(out, a->e, "fwd", plan->attention.warps * 32 + (plan->attention.tma ? LOADER_THREADS : 0));
+        add_launch(out, a->e, "fwd", (plan->attention.warps + traits->loader_warps) * WARP_THREADS);
     launch->smem_bytes = plan->attention.smem_bytes;
     launch->grid = product_of(1);
     if (plan->attention.selected)
@@ -453,7 +452,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
-    if (plan->attention.tma)
+    if (traits->tensor_maps)
         params_behind_maps(&p, TENSOR_COUNT + (a->d2 > 0 ? 2 : 0));
     params_tensors(&p, a, l);
     if (a->map->needed)
@@ -462,16 +461,16 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         params_null(&p, "const unsigned char", "map");
     if (plan->attention.dynamic)
         params_pointer(&p, "unsigned long long", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
-    else if (plan->attention.tma)
+    else if (plan->attention.blocks > 0)
         params_null(&p, "unsigned long long", "tile_counter");
-    if (plan->attention.tma) {
+    if (traits->tensor_maps) {
         params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
         add_tensor_maps(launch, &p, a->e, plan, p.before + p.offset - 4);
         if (keys_have_pages(a->e) || (has_sequences(a->e) && !is_packed(a->e)))
             add_all_apart(&p, a, l);
     }
     params_end(&p, a, l, plan);
-    if (plan->attention.tma && a->d2 > 0)
+    if (traits->tensor_maps && a->d2 > 0)
         add_second_maps(launch, &p, a);
     params_close(&p, "attention_params");
 }

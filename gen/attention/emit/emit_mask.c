@@ -4,13 +4,12 @@
  * there.
  */
 #include "gen/attention/emit/emit.h"
+#include "gen/attention/traits.h"
 #include "gen/attention/tile_map.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
-
-enum { WARPGROUP_ROWS = 64 }; /* MAP_ROWS of attention/fwd_sm90_load.cuh */
 
 /* Do all tiles that are judged lie within blocks for which the mask is the same? */
 static bool tiles_hold(const struct ir *w, const struct plan *plan, bool back, int rows)
@@ -20,8 +19,9 @@ static bool tiles_hold(const struct ir *w, const struct plan *plan, bool back, i
     if (!back)
         return forward;
     /* ROWS and KEYS of attention/backward/query_lists.cuh */
-    return (forward || !t->forward) && mask_blocks_hold(w, t->bm / (t->wgmma && t->split == 2 ? 2 : 1),
-                                                        t->bn / (t->wgmma && t->split == 1 ? 2 : 1));
+    const struct attention_traits *of = plan->row->attention;
+    return (forward || !t->forward) && mask_blocks_hold(w, of->row_parts > 0 ? t->bm / of->row_parts : t->bm,
+                                                        of->key_parts > 0 ? t->bn / of->key_parts : t->bn);
 }
 
 /* Does any part of a mask that is judged once a launch vary with the batch or the head? */
@@ -29,18 +29,17 @@ void find_map(struct attention *a, const struct plan *plan)
 {
     struct ir *w = a->e->w;
     const bool back = a->e->back != NULL;
+    const struct attention_traits *forward = attention_forward_traits(plan);
     /* Tiles of sequences, and of parts of rows, are judged one by one. */
     a->selected = back ? plan->attention.back.selected : plan->attention.selected;
     a->map.needed = tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts && !a->selected;
-    a->map.ranges = a->map.needed && tile_map_of_ranges(w) && plan->attention.tma && !back;
+    a->map.ranges = a->map.needed && tile_map_of_ranges(w) && forward->map_ranges;
     a->map.look_heads =
-        a->map.needed ? tile_map_look_heads(w, a->e->problem,
-                                            back ? plan->attention.back.wgmma : plan->attention.tma, back)
-                      : 1;
-    a->map.rows = plan->attention.tma ? WARPGROUP_ROWS : plan->attention.bm;
+        a->map.needed ? tile_map_look_heads(w, a->e->problem, isas[plan->row->isa].fmas, back) : 1;
+    a->map.rows = forward->map_rows > 0 ? forward->map_rows : plan->attention.bm;
     a->map.blocks = a->map.needed && !a->map.ranges && tiles_hold(w, plan, back, a->map.rows);
-    a->shares = plan->attention.tma && !a->map.blocks;
-    a->shares_rows = back && plan->attention.back.wgmma;
+    a->shares = forward->shares && !a->map.blocks;
+    a->shares_rows = back && plan->row->attention->shares;
     a->map.look_cols = a->map.needed && tile_map_reads_pairs(w);
     a->map.per_batch = a->map.needed && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
     a->map.per_head = a->map.needed && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) ||

@@ -116,9 +116,6 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_d, int m
         say_range("d", d, most_d, step, why);
     else if (!in_range(dv, most_dv, step))
         say_range("d_v", dv, most_dv, step, why);
-    else if (r->device->sm < 80)
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)",
-                 r->device->sm / 10, r->device->sm % 10);
     else if (is_odd(d) || is_odd(dv))
         return odd_dims_fit(r, why);
     else

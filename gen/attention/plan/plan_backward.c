@@ -6,6 +6,7 @@
 #include "gen/attention/kernel.h"
 #include "gen/attention/plan/plan_back.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/traits.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 
@@ -106,9 +107,9 @@ static bool take_back_tile(const struct kernel_request *r, const struct pair_nee
 /* ---- Hopper ---------------------------------------------------------------------------------------- */
 
 /* TILE_ROWS_BYTES of attention/backward/parts.cuh. */
-static int tile_rows_bytes(const struct back_plan *t, const struct pair_needs *pair)
+static int tile_rows_bytes(const struct plan *plan, const struct pair_needs *pair)
 {
-    return 4 * pair->rows * t->bm + (pair->norm ? back_record_bytes(t) : 0);
+    return 4 * pair->rows * plan->attention.back.bm + (pair->norm ? attention_record_bytes(plan) : 0);
 }
 
 /* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
@@ -163,8 +164,7 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
     const int64_t d = r->problem->dim[SYM_D];
     const int64_t dv = r->problem->dim[SYM_D_V];
     for (int bm = d <= 64 && dv <= 64 && !pair->more ? 128 : 64; bm >= 64; bm -= 64) {
-        plan->attention.back =
-            (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1, .wgmma = true};
+        plan->attention.back = (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1};
         plan->attention.back.dk = round_up(d, 16);
         plan->attention.back.dv = round_up(dv, 16);
         plan->attention.back.v_steps = v_steps_of(&plan->attention.back, pair);
@@ -173,7 +173,7 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
         plan->attention.back.thread_blocks = r->device->sm_count;
         plan->attention.back.sequence_bytes = sequence_bytes(r);
         /* K and V of two blocks of keys, and two slabs, are worth less than tables */
-        const int rows = tile_rows_bytes(&plan->attention.back, pair);
+        const int rows = tile_rows_bytes(plan, pair);
         const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
         plan->attention.back.smem_bytes = 0;
         const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
@@ -196,7 +196,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
         if (i < 2 && (!pair->dq || r->device->sm_count < 2))
             continue;
         plan->attention.back =
-            (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
+            (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2};
         plan->attention.back.paired = i < 2;
         plan->attention.back.dk = round_up(r->problem->dim[SYM_D], 32);
         plan->attention.back.dv = round_up(r->problem->dim[SYM_D_V], 32);
@@ -205,7 +205,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
         plan->attention.back.thread_blocks =
             plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
         plan->attention.back.smem_bytes =
-            wide_smem(&plan->attention.back, tile_rows_bytes(&plan->attention.back, pair), pair->diag);
+            wide_smem(&plan->attention.back, tile_rows_bytes(plan, pair), pair->diag);
         plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
         if (plan->attention.back.smem_bytes <= r->device->smem_bytes && plan_back_tile_is_wanted(r, plan))
             return true;

@@ -21,9 +21,6 @@ static bool serves(const struct kernel_request *r, char *why)
     const int64_t dv = r->problem->dim[SYM_D_V];
     if (r->problem->dtype == LATHE_F64)
         snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
-    else if (r->device->sm < 80)
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (conversions of bf16)",
-                 r->device->sm / 10, r->device->sm % 10);
     else if (dv > ATTENTION_MOST_DV)
         snprintf(why, REASON_BYTES, "d_v = %lld; it takes up to %d", (long long)dv, ATTENTION_MOST_DV);
     else if (r->ir->mod[MOD_OUTPUT].n_stages > 0 && dv % ATTENTION_DIM_STEP != 0)

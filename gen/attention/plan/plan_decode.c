@@ -2,7 +2,6 @@
  * plan_decode.c: tiles of attention_decode, whose rows are cut by keys. In: a request and what plan.c has
  * found out about the spec. Out: the plan, or why there is none; which lengths ask for it.
  */
-#include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
 #include "gen/plan/plan.h"
@@ -92,10 +91,8 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
     return false;
 }
 
-int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
+int attention_decode_lengths(const struct problem *problem, const struct device *device)
 {
-    const int lengths = pass == LATHE_FORWARD ? lathe__lengths(problem) : 0;
-    const bool many = lengths & LENGTHS_MANY_KEYS && attention_asks_keys(problem, device);
-    const bool odd = lengths & LENGTHS_ODD_PAGES && plan_for_hopper(device);
-    return (lengths & LENGTHS_FEW_QUERIES) | (many ? LENGTHS_MANY_KEYS : 0) | (odd ? LENGTHS_ODD_PAGES : 0);
+    (void)device;
+    return lathe__lengths(problem) & LENGTHS_FEW_QUERIES;
 }

@@ -5,6 +5,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/traits.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/bind.h"
@@ -42,7 +43,7 @@ static bool is_needed(const struct kernel_request *r, char *why)
     const int64_t dv = r->problem->dim[SYM_D_V];
     const bool odd = d % ATTENTION_DIM_STEP != 0 || dv % ATTENTION_DIM_STEP != 0;
     const bool wide =
-        d > MAX_DIM || (dv > MAX_DIM && (odd || !plan_for_hopper(r->device) || attention_has_sequences(r)));
+        d > MAX_DIM || (dv > MAX_DIM && (odd || !attention_wide_values(r) || attention_has_sequences(r)));
     const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
     const bool decodes = r->ir->qk2 && (lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES) != 0;
     const bool cached = r->ir->qk2 && (r->problem->paged || problem_has_named(r->sig, r->problem, "used_kv"));

@@ -124,16 +124,16 @@ static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
     return d <= row->tile.max_d && d_v <= row->tile.max_dv;
 }
 
-/* Dims are not padded here: a row's own are multiples of all that they are padded to. */
-bool attention_asks_keys(const struct problem *problem, const struct device *device)
+/* Dims are not padded here: a row's own are multiples of all that they are padded to. Those of other kinds
+   are not bound. */
+int attention_sm90_lengths(const struct problem *problem, const struct device *device)
 {
     bool asks = false;
-    if (!plan_for_hopper(device) || problem->dim[SYM_D] <= 0)
-        return false; /* dims of other kinds are not bound */
-    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
+    (void)device;
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS && problem->dim[SYM_D] > 0; i++)
         asks =
             asks || (ROWS[i].many_keys && has_columns(&ROWS[i], problem->dim[SYM_D], problem->dim[SYM_D_V]));
-    return asks;
+    return lathe__lengths(problem) & (LENGTHS_ODD_PAGES | (asks ? LENGTHS_MANY_KEYS : 0));
 }
 
 /* Do tiles lie within blocks for which the mask is the same, and a whole number of either one in the other? A
@@ -244,7 +244,6 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
         !plan_pages_fit(r, why) || !plan_proven(r, why) || !plan_tma_takes(r, why) ||
         !plan_no_few_queries(r, why))
         return false;
-    plan->attention.tma = true;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
     const bool any = !r->problem->paged;
