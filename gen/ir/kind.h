@@ -10,6 +10,7 @@
 struct diag;
 struct emitter;
 struct facts;
+struct feature;
 struct kernel_request;
 struct kind_proofs;
 struct params;
@@ -42,6 +43,7 @@ struct kind_row {
     void (*release)(struct kernel_request *r);
     const struct template_row
         *templates; /* in the order in which they are preferred, up to one without a name */
+    const struct feature *features; /* which bits of their columns name (plan/serves.h); NULL: none */
     /* Of a plan, for `lathe explain`: its numbers and reason; how many parts its work has, of which each
        keeps a multiprocessor busy, and what they are, where that is known (NULL: it never is). */
     void (*explain)(struct facts *f, const struct plan *plan);

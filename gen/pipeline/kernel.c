@@ -21,6 +21,7 @@ lathe_status kernel_open(struct kernel_request *out, const struct ir *ir, lathe_
                                    .problem = problem,
                                    .device = device,
                                    .templates = kind->templates,
+                                   .features = kind->features,
                                    .spec = ir};
     const lathe_status status =
         kind->lower ? kind->lower(out) : LATHE_OK; /* without templates: none is needed */

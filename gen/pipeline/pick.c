@@ -83,7 +83,7 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
                                              : "puts parts of rows together only");
     else if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
-    else if (!isa_serves(t->isa, r->device, why) || !t->ok(r, out, why))
+    else if (!isa_serves(t->isa, r->device, why) || !plan_serves(r, t, why) || !t->ok(r, out, why))
         return false;
     else if (t->unproven && !wish[0])
         snprintf(why, REASON_BYTES, "%s", t->unproven);

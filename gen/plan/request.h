@@ -8,6 +8,7 @@
 
 struct attention_kernel;
 struct device;
+struct feature;
 struct ir;
 struct linear_kernel;
 struct map_kernel;
@@ -28,6 +29,7 @@ struct kernel_request {
     const struct device *device;
 
     const struct template_row *templates; /* of its kind */
+    const struct feature *features;       /* of its kind, up to one without a name; NULL: none */
     const struct ir *spec;                /* whose formulas are computed: `ir`, or the gradient of its maps */
     union {                               /* by kind, made by its row's `lower` */
         struct attention_kernel *attention;

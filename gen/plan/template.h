@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "gen/plan/isa.h"
+#include "gen/plan/serves.h"
 #include "lathe_types.h"
 
 struct attention_traits;
@@ -43,6 +44,7 @@ struct template_row {
     enum plan_form form;
     lathe_pass pass;
     enum isa isa;
+    struct serves serves; /* columns of what it takes; what they do not say, `ok` asks */
     const char *unproven; /* new to hardware: why it is taken only by its name; NULL: it is taken */
     /* Fill the plan, or say why not in `why` (REASON_BYTES). */
     bool (*ok)(const struct kernel_request *r, struct plan *plan, char *why);
