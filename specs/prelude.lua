@@ -206,3 +206,30 @@ end
 -- log(1 + e^v) in any range; and a vector of length 1, in the vector mods of linear attention and attention.
 function softplus(v) return max(v, 0.0) + log(1.0 + exp(-abs(v))) end
 function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end
+
+-- Neighbourhoods on a grid of `axes` dims, the last fastest, with n_2 .. n_axes points (NATTEN): along axis k a query sees window_k points
+-- around its own, moved inwards at the edges, of those that are multiples of dilation_k away from it.
+function neighbour_inputs(axes)
+  local inputs = {}
+  for k = 1, axes do
+    if k > 1 then inputs["n_" .. k] = scalar("i32", { range = { 1, 1 << 24 } }) end
+    inputs["window_" .. k] = scalar("i32", { default = 7, range = { 1, 1 << 24 } })
+    inputs["dilation_" .. k] = scalar("i32", { default = 1, range = { 1, 1 << 24 } })
+  end
+  return inputs
+end
+local function near_along(i, j, n, step, window)
+  local first = clamp(i // step - window // 2, 0, max((n - 1 - i % step) // step + 1 - window, 0))
+  return eq(i % step, j % step) & ge(j // step, first) & lt(j // step, first + window)
+end
+function neighbours(axes)                                -- near(q, kv, n, x): point q sees point kv of n
+  local function near(i, j, n, x) return near_along(i, j, n, x.dilation_1, x.window_1) end
+  for k = 2, axes do
+    local slower = near
+    near = function(i, j, n, x)
+      local here = x["n_" .. k]
+      return slower(i // here, j // here, n // here, x) & near_along(i % here, j % here, here, x["dilation_" .. k], x["window_" .. k])
+    end
+  end
+  return near
+end

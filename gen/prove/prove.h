@@ -40,6 +40,8 @@ bool reach_open(struct prover *p);
 void reach_close(struct prover *p);
 /* How many elements a formula may have at once: memory and time of an evaluation. */
 int64_t reach_affordable(const struct prover *p);
+/* Of all tensors of a signature; dims that inputs name for themselves are 16. */
+int64_t reach_elements(const struct signature *sig, const int64_t *dim);
 /* Sizes of attention, from few keys to many. */
 enum reach_size { SIZE_SMALL, SIZE_MIDDLE, SIZE_LARGE, SIZE_COUNT };
 void reach_sizes(const struct prover *p, enum reach_size which, int64_t *dim);

@@ -211,7 +211,7 @@ void reach_close(struct prover *p)
 
 /* ---- sizes --------------------------------------------------------------------------------------- */
 
-static int64_t elements(const struct signature *sig, const int64_t *dim)
+int64_t reach_elements(const struct signature *sig, const int64_t *dim)
 {
     int64_t sum = 0;
     for (int i = 0; i < sig->n_args; i++) {
@@ -233,11 +233,11 @@ static void enlarge(const struct prover *p, enum reach_size which, int64_t *dim)
     dim[SYM_KV] = which == SIZE_MIDDLE && p->reach.keys > 600 ? 600 : p->reach.keys;
     dim[SYM_Q] = dim[SYM_KV];
     dim[SYM_D] = dim[SYM_D_V] = dim[SYM_D2] = 2;
-    while (elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_Q] > 4)
+    while (reach_elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_Q] > 4)
         dim[SYM_Q] /= 2;
-    while (elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_H] > 4)
+    while (reach_elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_H] > 4)
         dim[SYM_H] = dim[SYM_H] / 4 * 2;
-    while (elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_KV] > 40)
+    while (reach_elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_KV] > 40)
         dim[SYM_KV] /= 2;
     dim[SYM_Q] = dim[SYM_Q] > dim[SYM_KV] ? dim[SYM_KV] : dim[SYM_Q];
 }

@@ -46,6 +46,24 @@ draw() { # draw SPEC KIND
     gated_delta | mamba2) "$LATHE" draw "$1" --problem h=2,t=48,d=64 --pixels 192 -o "$out/$1.png" ;; # gates are random: few tokens
     # a row is a pixel, so that all panels show the same rows
     nsa_selected) "$LATHE" draw "$1" --param BLOCK=16 --problem h=2,q=192,d=64 --pixels 192 -o "$out/$1.png" ;;
+    natten_1d) "$LATHE" draw "$1" --problem h=2,q=192,d=64 --set window_1=25 --pixels 192 -o "$out/$1.png" ;;
+    natten_2d) "$LATHE" draw "$1" --problem h=2,q=192,d=64 --set n_2=16 --set window_1=5 --set window_2=5 --pixels 192 -o "$out/$1.png" ;;
+    natten_3d)
+        "$LATHE" draw "$1" --problem h=2,q=192,d=64 --set n_2=6 --set n_3=8 --set window_1=3 --set window_2=3 --set window_3=5 \
+            --pixels 192 -o "$out/$1.png"
+        ;;
+    sliding_tile) # 24 tiles of 8, and text
+        "$LATHE" draw "$1" --problem h=2,q=200,d=64 --set tile=8 --set n_2=2 --set n_3=4 --set text=8 --set window_1=1 --set window_2=1 \
+            --set window_3=3 --pixels 192 -o "$out/$1.png"
+        ;;
+    block_diffusion) "$LATHE" draw "$1" --problem h=2,q=192,d=64 --set block=16 --pixels 192 -o "$out/$1.png" ;;
+    global_window) "$LATHE" draw "$1" --problem "$3" --set window=64 --set globals=32 --pixels 192 -o "$out/$1.png" ;;
+    flamingo) "$LATHE" draw "$1" --problem "$3,kv=256,images=4" --seed 5 --pixels 192 -o "$out/$1.png" ;;
+    shared_prefix) "$LATHE" draw "$1" --problem h=2,q=256,d=64,docs=5 --seed 8 --pixels 192 -o "$out/$1.png" ;;
+    graphormer) "$LATHE" draw "$1" --problem h=2,q=48,d=64,distances=6,kinds=4 --pixels 192 -o "$out/$1.png" ;;
+    pair_bias) "$LATHE" draw "$1" --problem b=1,h=2,q=48,d=64,pairs=1 --pixels 192 -o "$out/$1.png" ;;
+    hstu) "$LATHE" draw "$1" --problem "$3,distances=256" --pixels 192 -o "$out/$1.png" ;;
+    forgetting) "$LATHE" draw "$1" --problem h=2,q=48,d=64 --pixels 192 -o "$out/$1.png" ;;
     block_mask) "$LATHE" draw "$1" --problem "$3,q_blocks=8,kv_blocks=8" --pixels 192 -o "$out/$1.png" ;;
     *) "$LATHE" draw "$1" --problem "$3" --pixels 192 -o "$out/$1.png" ;;
     esac >/dev/null 2>"$out/draw.txt" || { cat "$out/draw.txt" >&2; exit 1; }
@@ -73,7 +91,7 @@ group_of() {
     case $1 in
     *lrpe* | rope*) echo 'Positions' ;;
     *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
-    *norm*) echo 'Norms' ;;
+    *norm* | differential) echo 'Norms' ;;
     *cumsum* | *cumsumexp*) echo 'Scans' ;;
     block_lists | largest | nsa_select | topk) echo 'Selection' ;;
     mean_pool* | packed_*) echo 'Packed sequences and pooling' ;;

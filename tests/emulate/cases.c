@@ -512,6 +512,7 @@ bool cases_make(struct case_list *list, bool full)
     group_backward(list, full);
     group_f32_backward(list, full);
     group_positions(list, full);
+    group_variants(list, full);
     sort_by_job(list);
     return list->capacity > 0;
 }

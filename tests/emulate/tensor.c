@@ -275,11 +275,46 @@ static bool list_value(const struct tensor *t, int64_t flat, int64_t last, doubl
     return true;
 }
 
+/* Of the group `variants`: grids of up to 4 points, windows and gaps that cut them, documents that see the
+ * one before, images of 7 tokens with 20 rows each, ways through a graph, sums of logarithms of gates. */
+static bool variant_value(const struct tensor *t, const struct test_case *c, int64_t flat, int64_t last,
+                          uint64_t *state, double *value)
+{
+    static const struct {
+        const char *name;
+        double least, most;
+    } DRAWN[] = {{"dilation_", 1, 3}, {"window_", 1, 6},   {"globals", 0, 20}, {"text", 0, 30},
+                 {"targets", 0, 20},  {"distance", 0, 39}, {"path", -1, 39},   {"keep", 0, 4},
+                 {"block", 16, 16},   {"tile", 16, 16},    {"tokens", 7, 7},   {"n", 64, 64}};
+    if (strcmp(c->group, "variants") != 0)
+        return false;
+    for (size_t i = 0; i < sizeof DRAWN / sizeof *DRAWN; i++) {
+        const size_t length = strlen(DRAWN[i].name);
+        if (strncmp(t->name, DRAWN[i].name, length) == 0 &&
+            (DRAWN[i].name[length - 1] == '_' || !t->name[length])) {
+            *value = (double)between(state, (int64_t)DRAWN[i].least, (int64_t)DRAWN[i].most);
+            *value = is(t, "keep") && *value > 1 ? 1 : *value;
+            return true;
+        }
+    }
+    if (is(t, "first") || is(t, "last"))
+        *value = (double)(9 * (flat % last) + (is(t, "last") ? 20 : 0));
+    else if (is(t, "prefix"))
+        *value = (double)(flat % last - 1);
+    else if (is(t, "gates"))
+        *value = -0.05 * (double)(flat % last) - 0.02 * uniform(state);
+    else
+        return false;
+    return true;
+}
+
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
 static double input_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
     const int64_t last = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
     double linear = 0;
+    if (variant_value(t, c, flat, last, state, &linear))
+        return linear;
     if (c->dim[SYM_T] >= 0 && linear_value(t, c, flat, state, &linear))
         return linear;
     if (c->dim[SYM_Q] >= 0 && sequence_value(t, c, flat, &linear))

@@ -114,7 +114,7 @@ const struct spec_row spec_rows[] = {
      {FINAL("lse"),
       {"grid_h", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 2.0, 9.0, false, false, false},
       {"grid_w", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 2.0, 9.0, false, false, false}}},
-    {"block_diffusion",
+    {"two_copies",
      false,
      false,
      0.0,
@@ -231,6 +231,98 @@ const struct spec_row spec_rows[] = {
      {FINAL("lse"),
       {"g", ROLE_INPUT, LATHE_NONE, "b h q d_v", FILL_NORMAL, 0.0, 1.0, false, false, true},
       {"s", ROLE_INPUT, LATHE_F32, "b h q", FILL_NORMAL, 1.0, 0.3, false, false, true}}},
+/* variants of papers */
+#define NUMBER(name, low, high)                                                                              \
+    {                                                                                                        \
+        name, ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, low, high, false, false, false                       \
+    }
+#define WHOLE(name, dims, low, high)                                                                         \
+    {                                                                                                        \
+        name, ROLE_INPUT, LATHE_I32, dims, FILL_INTEGER, low, high, false, false, false                      \
+    }
+#define LEARNED(name, dims)                                                                                  \
+    {                                                                                                        \
+        name, ROLE_INPUT, LATHE_F32, dims, FILL_NORMAL, 0.0, 1.0, false, false, true                         \
+    }
+    {"natten_1d",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"), NUMBER("window_1", 1.0, 90.0), NUMBER("dilation_1", 1.0, 3.0)}},
+    {"natten_2d",
+     false,
+     false,
+     0.0,
+     "dlse",
+     6,
+     {FINAL("lse"), NUMBER("n_2", 1.0, 20.0), NUMBER("window_1", 1.0, 9.0), NUMBER("dilation_1", 1.0, 2.0),
+      NUMBER("window_2", 1.0, 9.0), NUMBER("dilation_2", 1.0, 3.0)}},
+    {"natten_3d",
+     false,
+     false,
+     0.0,
+     "dlse",
+     7,
+     {FINAL("lse"), NUMBER("n_2", 1.0, 9.0), NUMBER("n_3", 1.0, 9.0), NUMBER("window_1", 1.0, 5.0),
+      NUMBER("window_2", 1.0, 5.0), NUMBER("window_3", 1.0, 5.0), NUMBER("dilation_2", 1.0, 2.0)}},
+    {"sliding_tile",
+     false,
+     false,
+     0.0,
+     "dlse",
+     8,
+     {FINAL("lse"), NUMBER("n_2", 1.0, 3.0), NUMBER("n_3", 1.0, 3.0), NUMBER("window_1", 1.0, 3.0),
+      NUMBER("window_2", 1.0, 2.0), NUMBER("window_3", 1.0, 2.0), NUMBER("tile", 4.0, 64.0),
+      NUMBER("text", 0.0, 20.0)}},
+    {"shared_prefix",
+     false,
+     true,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"doc", ROLE_INPUT, LATHE_I32, "b kv", FILL_DOCUMENT, 0.0, 0.0, false, false, false},
+      WHOLE("prefix", "b 3000", -1.0, 20.0)}},
+    {"block_diffusion", false, false, 0.0, "dlse", 2, {FINAL("lse"), NUMBER("block", 1.0, 40.0)}},
+    {"global_window",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"), NUMBER("window", 0.0, 90.0), NUMBER("globals", 0.0, 20.0)}},
+    {"graphormer",
+     false,
+     false,
+     0.0,
+     "dlse",
+     5,
+     {FINAL("lse"), WHOLE("distance", "b q kv", 0.0, 6.0), LEARNED("spatial", "h 7"),
+      WHOLE("path", "b q kv 4", -1.0, 4.0), LEARNED("edge", "h 4 5")}},
+    {"sandwich", false, false, 0.0, "dlse", 1, {FINAL("lse")}},
+    {"forgetting", false, true, 0.0, "dlse", 2, {FINAL("lse"), LEARNED("gates", "b h kv")}},
+    {"hstu",
+     false,
+     false,
+     0.0,
+     NULL,
+     3,
+     {NUMBER("n", 40.0, 400.0), WHOLE("targets", "b", 0.0, 20.0), LEARNED("bias", "h 60")}},
+    {"pair_bias",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"bias", ROLE_INPUT, LATHE_NONE, "1 h q kv", FILL_NORMAL, 0.0, 1.0, true, false, true},
+      {"keep", ROLE_INPUT, LATHE_I32, "b kv", FILL_INTEGER, 0.0, 1.0, false, true, false}}},
+    {"max_score", false, false, 0.0, "dlse", 2, {FINAL("lse"), FINAL("max_score")}},
+#undef LEARNED
+#undef WHOLE
+#undef NUMBER
 #undef PAIR
 #undef MASK
 #undef FINAL
@@ -249,7 +341,7 @@ static const struct {
      "  return le(abs(at.q // plane - at.kv // plane), 1) & le(abs(at.q % x.grid_w - at.kv % x.grid_w), 2)\n"
      "    & le(abs(at.q % plane // x.grid_w - at.kv % plane // x.grid_w), 1)\n"
      "end }\n"},
-    {"block_diffusion",
+    {"two_copies",
      "return attention { inputs = { copy = scalar('i32'), part = scalar('i32') }, mask_mod = function(at, "
      "x)\n"
      "  local a, b = at.q % x.copy // x.part, at.kv % x.copy // x.part\n"
@@ -297,7 +389,7 @@ bool spec_scatters(const struct spec_row *spec)
 
 bool spec_adds_by_head(const struct spec_row *spec)
 {
-    return spec && strcmp(spec->name, "nsa_compressed") == 0;
+    return spec && (strcmp(spec->name, "nsa_compressed") == 0 || strcmp(spec->name, "pair_bias") == 0);
 }
 
 static const struct arg_row ATTENTION[] = {

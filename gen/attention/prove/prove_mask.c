@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILES = 60, TILE_MAX = 48, EDGES_MAX = 8 };
+enum { TILES = 60, TILE_MAX = 48, EDGES_MAX = 8, MOST_ELEMENTS = 1 << 23 };
 
 struct sizes {
     int64_t q;
@@ -153,6 +153,8 @@ static lathe_status one_size(struct bench *b, struct sizes z, lathe_error *err)
     int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1,   [SYM_B] = 2, [SYM_H] = 4,  [SYM_H_KV] = 2, [SYM_Q] = z.q,
                               [SYM_KV] = z.kv, [SYM_D] = 2, [SYM_D2] = 2, [SYM_D_V] = 2};
     lathe_arg arg[DATA_MAX];
+    while (reach_elements(&b->p->forward, dim) > MOST_ELEMENTS && dim[SYM_Q] > TILE_MAX)
+        dim[SYM_Q] /= 2; /* a tensor by pair would take longer than all tiles */
     prover_sizes(b->p, dim);
     z = (struct sizes){dim[SYM_Q], dim[SYM_KV]};
     b->n_b = dim[SYM_B];
