@@ -59,6 +59,10 @@ stub() {
 sizes() {
     case $1 in
     block_mask) echo "$2,q_blocks=32,kv_blocks=256" ;;
+    flamingo) echo "$2,images=16" ;;
+    graphormer) echo "$2,distances=16,kinds=16" ;;
+    pair_bias) echo "$2,pairs=1" ;;
+    shared_prefix) echo "$2,docs=64" ;;
     *) echo "$2" ;;
     esac
 }

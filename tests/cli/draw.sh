@@ -45,7 +45,13 @@ while read -r spec kind; do
     case $kind in
     attention | linear_attention)
         more=
-        [ "$spec" != block_mask ] || more=,q_blocks=8,kv_blocks=8 # dims that have no default
+        case $spec in # dims that have no default
+        block_mask) more=,q_blocks=8,kv_blocks=8 ;;
+        flamingo) more=,images=4 ;;
+        graphormer) more=,distances=7,kinds=5 ;;
+        pair_bias) more=,b=1,pairs=1 ;;
+        shared_prefix) more=,docs=8 ;;
+        esac
         expect 0 '"panels":[{' '*' draw "$spec" --json --problem "h=2$more" --seed 3
         ;;
     *) expect 2 '' 'it has no pairs of tokens. Pictures are of attention' draw "$spec" --json ;;

@@ -21,6 +21,13 @@ for spec in $("$LATHE" list --names); do
     case $spec in
     group_*) problem=rows=9,rows1=2,n=48,groups_of=3,channels_of=6 more='--set groups=3' ;; # dims that have no default
     block_mask) problem=$small,q_blocks=1,kv_blocks=2 ;;
+    flamingo) problem=$small,images=3 more='--set tokens=20' ;;
+    graphormer) problem=$small,distances=7,kinds=5 ;;
+    pair_bias) problem=$small,pairs=1 ;;
+    shared_prefix) problem=$small,docs=4 ;;
+    natten_2d) more='--set n_2=10' ;;
+    natten_3d) more='--set n_2=4 --set n_3=5' ;;
+    sliding_tile) more='--set n_2=2 --set n_3=3 --set tile=4 --set text=7' ;;
     md_lrpe_2d) more='--set n_2=4' ;;
     md_lrpe_3d) more='--set n_2=4 --set n_3=5' ;;
     lion | adamw | adamw_master) # lists of tensors

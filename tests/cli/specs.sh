@@ -263,6 +263,10 @@ for spec in $(cat wanted.txt); do
     case $spec in # dims that have no default
     group_*) sizes='--problem rows=64,n=512,groups_of=4,channels_of=8' ;;
     block_mask) sizes='--problem q_blocks=16,kv_blocks=16' ;;
+    flamingo) sizes='--problem images=4' ;;
+    graphormer) sizes='--problem distances=7,kinds=5' ;;
+    pair_bias) sizes='--problem pairs=1' ;;
+    shared_prefix) sizes='--problem docs=8' ;;
     esac
     expect 0 "$spec" '' "$LATHE" gen "$spec" $sizes --arch sm_80 -o "$spec.cu"
 done
