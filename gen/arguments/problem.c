@@ -57,10 +57,26 @@ static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left o
     return (a->optional && a->presence_built) || lathe__has_own_dtype(a);
 }
 
+static lathe_dtype parse_dtype(const struct item *item)
+{
+    for (int d = LATHE_F32; d <= LATHE_F64; d++) {
+        if (lathe__is_float((lathe_dtype)d) && value_is(item, lathe_dtype_text((lathe_dtype)d)))
+            return (lathe_dtype)d;
+    }
+    return LATHE_NONE;
+}
+
+/* Is it the dtype of a role, by the name of its first argument? */
+static bool is_role(const struct signature *sig, int i, const struct item *item)
+{
+    return lathe__has_role_dtype(&sig->arg[i]) && lathe__names_dtype(sig, i) &&
+           parse_dtype(item) != LATHE_NONE;
+}
+
 static int find_choice(const struct signature *sig, const struct item *item)
 {
     for (int i = 0; i < sig->n_args; i++)
-        if (has_choice(&sig->arg[i]) && item_is(item, sig->arg[i].name))
+        if (item_is(item, sig->arg[i].name) && (has_choice(&sig->arg[i]) || is_role(sig, i, item)))
             return i;
     return -1;
 }
@@ -122,15 +138,6 @@ static lathe_status parse_size(const struct signature *sig, int sym, const struc
     return LATHE_OK;
 }
 
-static lathe_dtype parse_dtype(const struct item *item)
-{
-    for (int d = LATHE_F32; d <= LATHE_F64; d++) {
-        if (lathe__is_float((lathe_dtype)d) && value_is(item, lathe_dtype_text((lathe_dtype)d)))
-            return (lathe_dtype)d;
-    }
-    return LATHE_NONE;
-}
-
 /* The dtype of an argument that has its own, by its name: integers, too. */
 static bool names_dtype(const struct item *item, lathe_dtype dtype)
 {
@@ -139,8 +146,8 @@ static bool names_dtype(const struct item *item, lathe_dtype dtype)
 
 static lathe_status parse_problem_dtype(const struct item *item, struct problem *p, lathe_error *err)
 {
-    p->dtype = parse_dtype(item);
-    if (p->dtype != LATHE_NONE)
+    p->dtype[DTYPE_USUAL] = parse_dtype(item);
+    if (p->dtype[DTYPE_USUAL] != LATHE_NONE)
         return LATHE_OK;
     return lathe__fail(
         err, LATHE_ARG,
@@ -156,8 +163,8 @@ static bool is_choice(const struct signature *sig, const struct item *item)
            (find_sym(sig, item) < 0 || value_is(item, "none") || parse_dtype(item) != LATHE_NONE);
 }
 
-/* NAME=f16 chooses the dtype of an input declared "float", or brings in what is rarely there; NAME=none
-   leaves an optional one out. */
+/* NAME=f16 chooses the dtype of an input declared "float", or of all tensors of a role, or brings in what is
+   rarely there; NAME=none leaves an optional one out. */
 static lathe_status parse_choice(const struct signature *sig, int i, const struct item *item,
                                  struct problem *p, lathe_error *err)
 {
@@ -180,6 +187,8 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s, given '%.*s'", a->name,
                            choices.text, shown(item->value_size), item->value);
     }
+    if (is_role(sig, i, item))
+        p->dtype[a->dtype_role] = dtype;
     p->arg_dtype[i] = (uint8_t)dtype;
     p->present |= arg_bit(i);
     return LATHE_OK;
@@ -340,8 +349,8 @@ bool problem_is_of(const struct ir *ir, const struct signature *sig, const char 
 
 static void fill_sizes(const struct signature *sig, struct problem *p)
 {
-    if (p->dtype == LATHE_NONE)
-        p->dtype = LATHE_BF16;
+    if (p->dtype[DTYPE_USUAL] == LATHE_NONE)
+        p->dtype[DTYPE_USUAL] = LATHE_BF16;
     lathe__sizes_fill(sig, p, true);
 }
 
@@ -442,8 +451,8 @@ lathe_status problem_named_of(const struct ir *ir, const struct signature *sig, 
     const lathe_status status = split_items(&of, text ? text : "", out, err);
     if (status != LATHE_OK)
         return status;
-    if (out->dtype == LATHE_NONE)
-        out->dtype = LATHE_F64;
+    if (out->dtype[DTYPE_USUAL] == LATHE_NONE)
+        out->dtype[DTYPE_USUAL] = LATHE_F64;
     leave_out(sig, out);
     lathe__problem_fill_dtypes(sig, out);
     whole = *out;

@@ -35,10 +35,10 @@ static inline bool problem_has_named(const struct signature *sig, const struct p
     return problem_has(p, lathe__arg_find(sig, name, 0));
 }
 /* "dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128": unnamed sizes get their defaults (b=1, h_kv=h,
-   kv=q, d_v=d, ...; free dims by their names, without a default). NAME=f16 is the dtype of an input declared
-   "float" (default: the problem's), NAME=none leaves an optional tensor out. unaligned=q+k names tensors
-   (of q, k, v, o) whose rows do not start at multiples of 16 bytes, folded=k+v those that TMA does not take
-   for their strides. Errors ARG. */
+   kv=q, d_v=d, ...; free dims by their names, without a default). NAME=f16 is the dtype of q, k, v or o where
+   it is not that of all, and of an input declared "float" (default: the problem's), NAME=none leaves an
+   optional tensor out. unaligned=q+k names tensors (of q, k, v, o) whose rows do not start at multiples of 16
+   bytes, folded=k+v those that TMA does not take for their strides. Errors ARG. */
 lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out,
                            lathe_error *err);
 /* The same for a spec: one text serves both passes, so what only its other pass knows (dlse=f32 in a forward

@@ -20,23 +20,34 @@ static void add_size(const struct signature *sig, const struct problem *p, int s
         text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
 }
 
+/* Where it is not the usual one. */
+static void add_dtype(const struct signature *sig, const struct problem *p, int i, struct text_buf *out)
+{
+    if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != (uint8_t)p->dtype[DTYPE_USUAL])
+        text_add(out, ",%s=%s", sig->arg[i].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
+}
+
 void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
 {
-    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype[DTYPE_USUAL]));
+    for (int i = 0; i < sig->n_args; i++)
+        if (lathe__has_role_dtype(&sig->arg[i]))
+            add_dtype(sig, p, i, out);
     for (int i = 0; i < sig->n_sizes; i++)
         if (!(sig->size[i].implied && lathe__size_follows(sig, p, i)))
             add_size(sig, p, sig->size[i].sym, out);
 }
 
 /* Of arguments whose dtype is free, or that may be left out. */
-static void add_choice(const struct sig_arg *a, const struct problem *p, int i, struct text_buf *out)
+static void add_choice(const struct signature *sig, const struct problem *p, int i, struct text_buf *out)
 {
+    const struct sig_arg *a = &sig->arg[i];
     if (a->optional && a->presence_built && !a->rare && !arg_in(p->present, i))
         text_add(out, ",%s=none", a->name);
     else if (a->rare && arg_in(p->present, i))
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)a->dtype));
-    else if (lathe__has_own_dtype(a) && p->arg_dtype[i] != (uint8_t)p->dtype)
-        text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
+    else
+        add_dtype(sig, p, i, out);
 }
 
 static void add_set(const struct signature *sig, const char *what, uint64_t set, struct text_buf *out)
@@ -52,7 +63,7 @@ static void add_set(const struct signature *sig, const char *what, uint64_t set,
 
 void problem_built_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
 {
-    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype[DTYPE_USUAL]));
     for (int i = 0; i < sig->n_sizes; i++) {
         const struct sig_size *s = &sig->size[i];
         const bool follows = s->same_as != SYM_ONE && lathe__size_follows(sig, p, i);
@@ -60,7 +71,7 @@ void problem_built_text(const struct signature *sig, const struct problem *p, st
             add_size(sig, p, s->sym, out);
     }
     for (int i = 0; i < sig->n_args; i++)
-        add_choice(&sig->arg[i], p, i, out);
+        add_choice(sig, p, i, out);
     add_set(sig, "unaligned", p->unaligned, out);
     add_set(sig, "folded", p->folded, out);
     if (p->deterministic)

@@ -40,9 +40,9 @@ struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *n
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n);
 /* The n dims of a tensor of rows: 4 with its columns, 3 without, which may run along an inner dim. */
 void sign_row_dims(struct sig_arg *a, const struct ir *ir, int n);
-/* A tensor of the problem's dtype whose last dim is contiguous. */
-struct sig_arg *sign_main(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
-                          int n);
+/* A tensor whose dtype is that of its role, and whose last dim is contiguous. */
+struct sig_arg *sign_main(struct signature *s, enum arg_role role, enum dtype_role dtype, const char *name,
+                          const enum sym *syms, int n);
 void sign_input(struct signature *s, const struct ir *ir, const struct input *in);
 void sign_inputs(struct signature *s, const struct ir *ir);
 void sign_input_gradients(struct signature *s, const struct ir *ir);

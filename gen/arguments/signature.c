@@ -57,13 +57,13 @@ void sign_dims(struct sig_arg *a, const enum sym *syms, int n)
         a->dim[i] = (struct sig_dim){.sym = (uint8_t)syms[i]};
 }
 
-struct sig_arg *sign_main(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
-                          int n)
+struct sig_arg *sign_main(struct signature *s, enum arg_role role, enum dtype_role dtype, const char *name,
+                          const enum sym *syms, int n)
 {
     struct sig_arg *a = sign_add(s, role, "", name);
     if (!a)
         return NULL;
-    a->problem_dtype = true;
+    a->dtype_role = (uint8_t)dtype;
     a->unit_last = true;
     a->optional = role == ROLE_OUT_OPTIONAL;
     sign_dims(a, syms, n);
@@ -112,7 +112,7 @@ static void add_input_gradient(struct signature *s, const struct ir *ir, const s
     if (!a)
         return;
     a->dtype = in->rows == INPUT_ROW ? LATHE_NONE : LATHE_F32;
-    a->problem_dtype = in->rows == INPUT_ROW;
+    a->dtype_role = in->rows == INPUT_ROW ? DTYPE_X : DTYPE_USUAL;
     a->optional = true;
     set_input_dims(a, ir, in);
 }

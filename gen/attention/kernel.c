@@ -111,7 +111,7 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
     struct schedule s;
     lathe_status status = attention_lower_forward(r->ir, r->sig, r->problem, &k->forward);
     if (status == LATHE_OK)
-        status = run_passes(&k->forward, r->problem->dtype, false);
+        status = run_passes(&k->forward, r->problem->dtype[DTYPE_Q], false);
     if (status != LATHE_OK)
         return request_settle(r, status);
     if (!schedule_online(k->forward, &s)) {
@@ -139,7 +139,7 @@ static lathe_status lower_parts(struct kernel_request *r, struct attention_kerne
         return LATHE_OK;
     lathe_status status = attention_lower_parts(r->ir, r->sig, r->problem, &k->parts);
     if (status == LATHE_OK)
-        status = run_passes(&k->parts, r->problem->dtype, true);
+        status = run_passes(&k->parts, r->problem->dtype[DTYPE_Q], true);
     if (status == LATHE_OK)
         snprintf(k->parts->rescale.why, sizeof k->parts->rescale.why,
                  "combine merges the states that the spec has");
@@ -173,7 +173,7 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
         return status;
     for (int s = 0; s < MAX_STATE; s++)
         saves_states |= k->back.state[s];
-    return request_settle(r, run_passes(&k->backward, r->problem->dtype, saves_states));
+    return request_settle(r, run_passes(&k->backward, r->problem->dtype[DTYPE_Q], saves_states));
 }
 
 lathe_status attention_lower(struct kernel_request *r)

@@ -33,9 +33,9 @@ static void add_seeds(struct signature *s, const struct ir *ir, const enum sym *
 }
 
 /* Its rows are copied where they are not as kernels read them. */
-static void add_read(struct signature *s, const char *name, const enum sym *syms)
+static void add_read(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms)
 {
-    struct sig_arg *a = sign_main(s, ROLE_IN, name, syms, 4);
+    struct sig_arg *a = sign_main(s, ROLE_IN, dtype, name, syms, 4);
     if (a)
         a->any_last = true;
 }
@@ -150,15 +150,15 @@ static void add_sizes(struct signature *s, const struct ir *ir)
 
 static void add_gradients(struct signature *s, const struct ir *ir)
 {
-    add_read(s, "do", OUTPUT);
+    add_read(s, DTYPE_O, "do", OUTPUT);
     add_seeds(s, ir, QUERY, false);
-    sign_main(s, ROLE_OUT_OPTIONAL, "dq", QUERY, 4);
-    sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
+    sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq", QUERY, 4);
+    sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk", KEY, 4);
     if (!ir->v_is_k) /* else it is in dk */
-        sign_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", VALUE, 4);
     if (ir->qk2) {
-        sign_main(s, ROLE_OUT_OPTIONAL, "dq2", QUERY2, 4);
-        sign_main(s, ROLE_OUT_OPTIONAL, "dk2", KEY2, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq2", QUERY2, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk2", KEY2, 4);
     }
     sign_input_gradients(s, ir);
     sign_presence_built(s);
@@ -166,15 +166,15 @@ static void add_gradients(struct signature *s, const struct ir *ir)
 
 void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
-    add_read(s, "q", QUERY);
-    add_read(s, "k", KEY);
+    add_read(s, DTYPE_Q, "q", QUERY);
+    add_read(s, DTYPE_K, "k", KEY);
     if (!ir->v_is_k)
-        add_read(s, "v", VALUE);
+        add_read(s, DTYPE_V, "v", VALUE);
     if (ir->qk2) {
-        add_read(s, "q2", QUERY2);
-        add_read(s, "k2", KEY2);
+        add_read(s, DTYPE_Q, "q2", QUERY2);
+        add_read(s, DTYPE_K, "k2", KEY2);
     }
-    struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4);
+    struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, DTYPE_O, "o", OUTPUT, 4);
     if (o)
         o->optional = backward; /* of the forward pass; recomputed where it is not given */
     for (int i = 0; i < ir->n_finals; i++)

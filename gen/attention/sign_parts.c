@@ -145,7 +145,7 @@ bool makes_parts(const struct signature *sig, const struct problem *problem)
 
 static void add_results(struct signature *s, const struct ir *ir)
 {
-    sign_main(s, ROLE_OUT, "o", OUTPUT + 1, 4);
+    sign_main(s, ROLE_OUT, DTYPE_O, "o", OUTPUT + 1, 4);
     for (int i = 0; i < ir->n_finals; i++) {
         struct sig_arg *a = sign_add(s, ROLE_OUT_OPTIONAL, "", ir->final[i].name);
         if (!a)

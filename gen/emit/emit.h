@@ -153,6 +153,13 @@ void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);
 bool operand_used(const struct emitter *e, int tensor); /* of a map */
 const char *element_type(lathe_dtype dtype);            /* "bf16" */
+/* Of q, k, v and o, by their numbers in the layouts of attention and linear attention, and of their
+ * gradients. */
+static inline enum dtype_role tensor_role(int tensor)
+{
+    static const enum dtype_role role[] = {DTYPE_Q, DTYPE_K, DTYPE_V, DTYPE_O};
+    return role[tensor];
+}
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
 /* Times the sum of tiles and of dim[plus]. */

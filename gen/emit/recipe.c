@@ -21,7 +21,7 @@ struct launch *add_launch(struct source *out, const struct emitter *e, const cha
         text_exceed(e->out, MAX_LAUNCHES, "kernels");
     struct launch *l = full ? &none : &out->launch[out->n_launches++];
     *l = (struct launch){.threads = threads};
-    recipe_entry_name(e->w, e->problem->dtype, role, l->entry, sizeof l->entry);
+    recipe_entry_name(e->w, e->problem->dtype[DTYPE_USUAL], role, l->entry, sizeof l->entry);
     return l;
 }
 

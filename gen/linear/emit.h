@@ -51,7 +51,7 @@ void linear_choose_prepared(const struct emitter *e, const struct plan *plan, st
 /* given_q or given_k: as it was given, where it is prepared. */
 void linear_given(struct params *p, const struct layout *l, int t);
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
-void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
+void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
 /* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
 struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);

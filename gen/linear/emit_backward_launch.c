@@ -185,12 +185,12 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_strides(&p, "dout", &r->dout);
     for (int t = 0; t < TENSOR_O; t++)
         optional_place(&p, GRADIENT[t], &r->grad[t]);
-    linear_state(&p, r->e, "const float", "state", 4);
-    linear_state(&p, r->e, "const float", "norm", 3);
-    linear_state(&p, r->e, "const float", "dstate_out", 4);
-    linear_state(&p, r->e, "const float", "dnorm_out", 3);
-    linear_state(&p, r->e, "float", "dstate", 4);
-    linear_state(&p, r->e, "float", "dnorm", 3);
+    linear_state(&p, r->e, "const ", "state", 4);
+    linear_state(&p, r->e, "const ", "norm", 3);
+    linear_state(&p, r->e, "const ", "dstate_out", 4);
+    linear_state(&p, r->e, "const ", "dnorm_out", 3);
+    linear_state(&p, r->e, "", "dstate", 4);
+    linear_state(&p, r->e, "", "dnorm", 3);
     const enum linear_way way = r->plan->linear.way;
     const bool more = way != LINEAR_RECURRENT && way != LINEAR_CHUNKED;
     for (int k = 0; k < (more ? BUFFERS : BUFFERS_OF_ALL); k++) {

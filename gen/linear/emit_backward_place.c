@@ -91,7 +91,7 @@ static void place_chunks(struct recipe *r, bool gradient)
 /* Of 64 rows and columns, in f16 with 16 bytes for their scale. */
 static int64_t state_bytes(const struct recipe *r)
 {
-    return 2ll * SLICE * SLICE + (r->e->problem->dtype == LATHE_F16 ? 16 : 0);
+    return 2ll * SLICE * SLICE + (r->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? 16 : 0);
 }
 
 /* Of the delta rule: of each chunk of each head the inverse, or all that linear/keyed_delta_prepare.cuh has

@@ -34,7 +34,7 @@ void emit_linear_inputs(struct params *p, struct emitter *e, bool text)
         text_add(p->out,
                  "    const %s *value;\n    long long value_b, value_h, value_t, value_d;\n"
                  "    const int *cu;\n    long long cu_step;\n    int seqs;\n",
-                 element_type(e->problem->dtype));
+                 element_type(e->problem->dtype[DTYPE_V]));
 }
 
 void linear_pointer(struct params *p, const char *type, const char *name, const struct place *t)
@@ -79,7 +79,6 @@ static bool is_absent(const struct emitter *e, const struct place *t)
 
 void linear_layout(struct emitter *e, struct layout *l, int n, struct source *out)
 {
-    const int bytes = e->problem->dtype == LATHE_F32 ? 4 : 2;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         const bool value = t == TENSOR_V || t == TENSOR_O;
         const bool mod = e->w->mod[t].n_stages > 0;
@@ -89,7 +88,9 @@ void linear_layout(struct emitter *e, struct layout *l, int n, struct source *ou
         l->prepared[t] = false;
         l->moved[t] = t < n && (mod || (t != TENSOR_O && arg_in(e->problem->unaligned, l->outer[t].arg)));
         if (l->moved[t])
-            linear_to_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : bytes, e, out);
+            linear_to_workspace(&l->inner[t],
+                                t == TENSOR_O && mod ? 4 : lathe__element_bytes(e->problem, tensor_role(t)),
+                                e, out);
     }
     if (is_absent(e, &l->outer[TENSOR_K])) /* something of its shape is read and goes unused */
         l->outer[TENSOR_K] = l->outer[TENSOR_Q];
@@ -144,11 +145,14 @@ void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct sou
     params_close(&p, "mod_params");
 }
 
-/* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. */
-void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims)
+/* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. prefix: "const
+   " of what is read. */
+void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims)
 {
+    char type[32];
     static const char *const suffix[] = {"b", "h", "i", "j"};
     const int arg = lathe__arg_find(e->sig, name, 0);
+    snprintf(type, sizeof type, "%s%s", prefix, element_type(e->problem->dtype[DTYPE_STATE]));
     if (arg >= 0) {
         params_pointer(p, type, name, PARAM_ARG_DATA, arg);
         params_strides(p, name, suffix, arg, dims, 0);
@@ -218,10 +222,10 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
         linear_pointer(&p, t == TENSOR_O ? "void" : "const void", NAME[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
         linear_strides(&p, NAME[t], &l->inner[t]);
-    linear_state(&p, e, "const float", "state", 4);
-    linear_state(&p, e, "float", "state_out", 4);
-    linear_state(&p, e, "const float", "norm", 3);
-    linear_state(&p, e, "float", "norm_out", 3);
+    linear_state(&p, e, "const ", "state", 4);
+    linear_state(&p, e, "", "state_out", 4);
+    linear_state(&p, e, "const ", "norm", 3);
+    linear_state(&p, e, "", "norm_out", 3);
     linear_index(&p, e, "cu");
     linear_index(&p, e, "state_index");
     params_sym(&p, "slots", SYM_SLOTS);

@@ -15,7 +15,7 @@ enum { STEP = 16, WARP_COLUMNS = 16, MOST_COLUMN_WARPS = 4, KEY_STEP = 64 };
 static const char *why_not_of_spec(const struct kernel_request *r)
 {
     const struct ir_linear *l = &r->ir->linear;
-    if (r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16)
+    if (r->problem->dtype[DTYPE_Q] != LATHE_BF16 && r->problem->dtype[DTYPE_Q] != LATHE_F16)
         return "serves bf16 and f16";
     if (l->delta.n_roots > 0)
         return "serves no delta rule";

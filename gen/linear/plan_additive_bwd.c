@@ -20,14 +20,16 @@ static const char *why_not_of_spec(const struct kernel_request *r)
         return "serves a decay per key channel, not per value channel";
     if (l->delta.n_roots > 0)
         return "serves no delta rule";
-    if (l->normalise && r->problem->dtype == LATHE_F16)
+    if (l->normalise && r->problem->dtype[DTYPE_Q] == LATHE_F16)
         return "has a normaliser in bf16, whose range is that of f32: o's gradient is divided by sums of "
                "keys";
     if (l->normalise && l->bonus.n_roots > 0)
         return "serves no bonus beside a normaliser";
     if (l->all_tokens)
         return "serves causal = true alone";
-    return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
+    return r->problem->dtype[DTYPE_Q] != LATHE_BF16 && r->problem->dtype[DTYPE_Q] != LATHE_F16
+               ? "serves bf16 and f16"
+               : NULL;
 }
 
 /* Of additive_layout there. `states`: that there is room for. */

@@ -37,7 +37,7 @@ bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, 
 {
     enum { MOST_STAGES = 4, LEAST_STAGES = 2 };
     const char *not = why_not_of_spec(r);
-    if (!not &&r->problem->dtype != LATHE_BF16)
+    if (!not &&r->problem->dtype[DTYPE_Q] != LATHE_BF16)
         not = "keeps states in the dtype of q, and serves bf16, which has the range of f32";
     if (!linear_goes_back(r, not, MOST_DIM, why))
         return false;

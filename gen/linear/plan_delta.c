@@ -21,7 +21,7 @@ static const char *why_not_delta(const struct kernel_request *r)
     const enum decay_form form = linear_decay_form(r->ir);
     if (l->delta.n_roots == 0)
         return "serves the delta rule alone";
-    if (r->problem->dtype != LATHE_BF16)
+    if (r->problem->dtype[DTYPE_Q] != LATHE_BF16)
         return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
     if (form == DECAY_KEY || form == DECAY_VALUE)
         return "serves a decay per head or per token, not one per channel";
@@ -121,7 +121,7 @@ static int groups_of(const struct problem *p, const struct device *device)
 
 int linear_delta_lengths(const struct problem *p, const struct device *device)
 {
-    return p->dtype == LATHE_BF16 && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
+    return p->dtype[DTYPE_Q] == LATHE_BF16 && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
 }
 
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)

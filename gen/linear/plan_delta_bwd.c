@@ -26,7 +26,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
         return "serves causal = true alone";
     if (r->linear->back.site[OF_SCALE].n > 0)
         return "gives no gradient of a scale; leave its inputs without grad = true";
-    return r->problem->dtype != LATHE_BF16
+    return r->problem->dtype[DTYPE_Q] != LATHE_BF16
                ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
                : NULL;
 }

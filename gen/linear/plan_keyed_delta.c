@@ -19,7 +19,7 @@ static const char *why_not_of_spec(const struct kernel_request *r)
         return "serves the delta rule alone";
     if (linear_decay_form(r->ir) == DECAY_VALUE)
         return "serves a decay per key channel, not per value channel";
-    if (r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16)
+    if (r->problem->dtype[DTYPE_Q] != LATHE_BF16 && r->problem->dtype[DTYPE_Q] != LATHE_F16)
         return "serves bf16 and f16";
     if (l->bonus.n_roots > 0 || l->normalise)
         return "serves neither a bonus nor a normaliser";

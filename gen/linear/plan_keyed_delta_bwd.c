@@ -25,7 +25,9 @@ static const char *why_not_of_spec(const struct kernel_request *r)
         return "serves causal = true alone";
     if (r->linear->back.site[OF_SCALE].n > 0)
         return "gives no gradient of a scale; leave its inputs without grad = true";
-    return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
+    return r->problem->dtype[DTYPE_Q] != LATHE_BF16 && r->problem->dtype[DTYPE_Q] != LATHE_F16
+               ? "serves bf16 and f16"
+               : NULL;
 }
 
 /* Of keyed_layout_back there. */

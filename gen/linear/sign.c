@@ -14,23 +14,29 @@ static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_T, SYM_D_V};
 static const enum sym STATE[] = {SYM_SLOTS, SYM_H, SYM_D, SYM_D_V};
 
 /* Its rows are copied where they are not as kernels read them. */
-static void add_rows(struct signature *s, const char *name, const enum sym *syms)
+static void add_rows(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms)
 {
-    struct sig_arg *a = sign_main(s, ROLE_IN, name, syms, 4);
+    struct sig_arg *a = sign_main(s, ROLE_IN, dtype, name, syms, 4);
     if (a)
         a->any_last = true;
+}
+
+static void add_state(struct signature *s, enum arg_role role, const char *name, int n)
+{
+    struct sig_arg *a = sign_rare(s, role, name, LATHE_F32);
+    if (!a)
+        return;
+    a->dtype_role = DTYPE_STATE;
+    sign_dims(a, STATE, n);
 }
 
 /* S, or its gradient; with `normalise` the sum of keys beside it. */
 static void add_states(struct signature *s, const struct ir *ir, enum arg_role role, const char *state,
                        const char *norm)
 {
-    struct sig_arg *a = sign_rare(s, role, state, LATHE_F32);
-    if (a)
-        sign_dims(a, STATE, 4);
-    a = ir->linear.normalise ? sign_rare(s, role, norm, LATHE_F32) : NULL;
-    if (a)
-        sign_dims(a, STATE, 3);
+    add_state(s, role, state, 4);
+    if (ir->linear.normalise)
+        add_state(s, role, norm, 3);
 }
 
 static void add_sequences(struct signature *s, bool backward)
@@ -103,12 +109,12 @@ static void set_beside(struct signature *s)
 
 void sign_linear(struct signature *s, const struct ir *ir, bool backward)
 {
-    add_rows(s, "q", KEY);
+    add_rows(s, DTYPE_Q, "q", KEY);
     if (linear_reads_key(ir))
-        add_rows(s, "k", KEY);
-    add_rows(s, "v", OUTPUT);
+        add_rows(s, DTYPE_K, "k", KEY);
+    add_rows(s, DTYPE_V, "v", OUTPUT);
     struct sig_arg *o = !backward || linear_wants_output(ir)
-                            ? sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4)
+                            ? sign_main(s, backward ? ROLE_IN : ROLE_OUT, DTYPE_O, "o", OUTPUT, 4)
                             : NULL;
     if (o)
         o->optional = backward; /* of the forward pass; recomputed where it is not given */
@@ -119,12 +125,12 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
     sign_inputs(s, ir);
     s->builds_alignment = true;
     if (backward) {
-        add_rows(s, "do", OUTPUT);
+        add_rows(s, DTYPE_O, "do", OUTPUT);
         add_states(s, ir, ROLE_IN, "dstate_out", "dnorm_out");
-        sign_main(s, ROLE_OUT_OPTIONAL, "dq", KEY, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq", KEY, 4);
         if (linear_reads_key(ir))
-            sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
-        sign_main(s, ROLE_OUT_OPTIONAL, "dv", OUTPUT, 4);
+            sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk", KEY, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", OUTPUT, 4);
         sign_input_gradients(s, ir);
         add_states(s, ir, ROLE_OUT_OPTIONAL, "dstate", "dnorm");
     }

@@ -445,7 +445,7 @@ void rewrite_fn(struct rewriter *r, struct ir_fn *fn, int s)
 bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struct problem *problem)
 {
     if (!kinds[ir->kind].points)
-        return problem->dtype != LATHE_F32;
+        return problem->dtype[DTYPE_USUAL] != LATHE_F32;
     bool narrow = false;
     for (int i = 0; i < ir->n_tensors; i++) {
         const struct map_tensor *t = &ir->tensor[i];

@@ -27,11 +27,11 @@ static void emit_config(struct text_buf *t, const struct kernel_request *r, cons
              " from %s.lua for %s; do not edit\n#pragma once\n",
              r->spec->name, plan->row->name);
     text_add(t, "#include \"common/contract.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n",
-             r->spec->name, lathe_dtype_text(r->problem->dtype));
+             r->spec->name, lathe_dtype_text(r->problem->dtype[DTYPE_USUAL]));
     if (plan->row->define)
         plan->row->define(t, plan);
     text_add(t, "\nnamespace cfg {\n");
-    text_add(t, "using element = %s;\n", element_type(r->problem->dtype));
+    text_add(t, "using element = %s;\n", element_type(r->problem->dtype[DTYPE_USUAL]));
     text_add(t, "constexpr bool FAST_MATH = %s;\n", yes(lower_is_fast(r->spec, r->sig, r->problem)));
     plan->row->config(t, r->problem, plan);
     text_add(t, "} // namespace cfg\n");
@@ -125,7 +125,7 @@ static bool add_templates(struct source *out)
 static bool is_role(const struct launch *launch, const struct kernel_request *r, const char *role)
 {
     char entry[NAME_MAX_BYTES];
-    recipe_entry_name(r->spec, r->problem->dtype, role, entry, sizeof entry);
+    recipe_entry_name(r->spec, r->problem->dtype[DTYPE_USUAL], role, entry, sizeof entry);
     return strcmp(launch->entry, entry) == 0;
 }
 
@@ -149,7 +149,7 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
         before = more->file;
     }
     if (kinds[r->spec->kind].tells_smem)
-        emit_smem_asserts(t, r->spec, r->problem->dtype, out);
+        emit_smem_asserts(t, r->spec, r->problem->dtype[DTYPE_USUAL], out);
 }
 
 static void make_label(struct source *out, const struct kernel_request *r, const struct plan *plan)
@@ -157,7 +157,7 @@ static void make_label(struct source *out, const struct kernel_request *r, const
     char numbers[sizeof out->label];
     plan->row->label(r->problem, plan, numbers, sizeof numbers);
     snprintf(out->label, sizeof out->label, "%s_%s_%s_%s", r->spec->name, plan->row->name,
-             lathe_dtype_text(r->problem->dtype), numbers);
+             lathe_dtype_text(r->problem->dtype[DTYPE_USUAL]), numbers);
 }
 
 /* `failure` gets what has failed. */
@@ -170,9 +170,9 @@ static bool assemble(struct source *out, const struct kernel_request *r, const s
     make_label(out, r, plan);
     emit_config(&config, r, plan);
     bool ok = emit_variant(&config, &variant, r, plan, out);
-    emit_compiled_parts(&config, r->spec, r->problem->dtype, out);
+    emit_compiled_parts(&config, r->spec, r->problem->dtype[DTYPE_USUAL], out);
     if (kinds[r->spec->kind].tells_smem)
-        emit_smem_bytes(&config, r->spec, r->problem->dtype, out);
+        emit_smem_bytes(&config, r->spec, r->problem->dtype[DTYPE_USUAL], out);
     emit_main(&body, out, r, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&

@@ -27,10 +27,13 @@ static void dtypes_text(unsigned dtypes, char *out, size_t size)
 static bool takes_dtype(const struct kernel_request *r, const struct serves *s, char *said)
 {
     char takes[48];
-    if (s->dtypes >> r->problem->dtype & 1)
+    int role = DTYPE_USUAL; /* what no tensor has is usual, too */
+    while (role <= DTYPE_O && s->dtypes >> r->problem->dtype[role] & 1)
+        role++;
+    if (role > DTYPE_O)
         return true;
     dtypes_text(s->dtypes, takes, sizeof takes);
-    snprintf(said, SAID_BYTES, "dtype %s; it takes %s", lathe_dtype_text(r->problem->dtype), takes);
+    snprintf(said, SAID_BYTES, "dtype %s; it takes %s", lathe_dtype_text(r->problem->dtype[role]), takes);
     return false;
 }
 

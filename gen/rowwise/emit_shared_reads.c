@@ -217,7 +217,7 @@ static void emit_compared(struct row_emitter *r)
     bool any = false;
     for (int k = 0; k < r->phases.n; k++)
         any |= compared(r, r->phases.node[k]) >= 0;
-    if (!any || r->e->problem->dtype == LATHE_F32)
+    if (!any || r->e->problem->dtype[DTYPE_X] == LATHE_F32)
         return;
     text_add(r->e->out, "    static constexpr int REDUCE_RAW[] = {");
     for (int k = 0; k < r->phases.n; k++)

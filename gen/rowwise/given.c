@@ -62,7 +62,7 @@ void row_given_take(struct ir *w, const struct signature *sig, const struct prob
         if (!problem_has(problem, arg) || w->final[i].total ||
             (row ? n.n_args == 0 || is_whole(w, &n) : n.phase == 0) || is_compared(w, &n))
             continue;
-        if (problem->dtype != LATHE_F32 && !row) /* f32 would be less exact */
+        if (problem->dtype[DTYPE_X] != LATHE_F32 && !row) /* f32 would be less exact */
             take_log(w, i, formula, out);
         out->from[out->n] = formula;
         out->to[out->n++] = ir_param(w, (row ? LEAF_SAVED : LEAF_FINAL) + i, NOWHERE);

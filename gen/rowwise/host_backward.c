@@ -44,7 +44,7 @@ static lathe_status use_given(struct rowwise_gradient *b, lathe_error *err)
     row_given_take(ir, b->g.call.sig, &b->g.call.problem, given);
     for (int k = 0; k < given->n_logs; k++) {
         from[k] = given->log[k].norm;
-        to[k] = norm_of(ir, &given->log[k], (lathe_dtype)b->g.call.problem.dtype);
+        to[k] = norm_of(ir, &given->log[k], (lathe_dtype)b->g.call.problem.dtype[DTYPE_X]);
     }
     for (int i = 0; i < b->row.adjoint.n && given->n > 0; i++) {
         const int node = row_given_use(ir, b->row.adjoint.item[i].adjoint, given);

@@ -256,7 +256,7 @@ static bool add_norms(struct maker *m)
         struct row_norm *norm = &pass->norm[pass->n_norms++];
         *norm = (struct row_norm){.final = log->final};
         norm->term = add_root(m, log_sum_term(m->w, log));
-        norm->norm = add_root(m, log_sum_norm(m->w, log, added, (lathe_dtype)m->problem->dtype));
+        norm->norm = add_root(m, log_sum_norm(m->w, log, added, (lathe_dtype)m->problem->dtype[DTYPE_X]));
         if (norm->term < 0 || norm->norm < 0)
             return too_large(m);
     }

@@ -11,7 +11,7 @@ static bool is_served(const struct kernel_request *r, char *why)
 {
     /* Kernels step through a row with 32 bits: the step beyond its end has to fit as well. */
     static const int64_t MOST = ((int64_t)1 << 31) - (1 << 20);
-    lathe_dtype dtype = r->problem->dtype;
+    lathe_dtype dtype = r->problem->dtype[DTYPE_X];
     if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32)
         snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
     else if (r->problem->dim[SYM_N] > MOST)
@@ -30,8 +30,8 @@ const struct row_pass *plan_row_pass(const struct kernel_request *r, char *why)
 bool plan_is_half(const struct kernel_request *r, const struct ir *w, int node)
 {
     const struct ir_node *n = &w->node[node];
-    if (n->op != OP_LOAD || lathe_dtype_size(r->problem->dtype) != 2)
+    if (n->op != OP_LOAD || lathe_dtype_size(r->problem->dtype[DTYPE_X]) != 2)
         return false;
     const int arg = lathe__arg_find(r->sig, w->input[n->index].name, 0);
-    return arg >= 0 && r->problem->arg_dtype[arg] == r->problem->dtype;
+    return arg >= 0 && r->problem->arg_dtype[arg] == r->problem->dtype[DTYPE_X];
 }

@@ -68,7 +68,7 @@ bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why)
     if (!pass)
         return false;
     const int64_t n = r->problem->dim[SYM_N];
-    rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
+    rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]), plan);
     plan_reread(r, pass, &again);
     if (again.each > 0)
         reread_shape(n, &again, plan, plan->rows.vector);
@@ -298,7 +298,7 @@ static void choose_shape(const struct kernel_request *r, const struct row_pass *
                          const struct plan_again *again, struct plan *plan)
 {
     const int64_t n = r->problem->dim[SYM_N];
-    const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
+    const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]);
     const int smem = r->device->smem_bytes;
     plan->rows.inner = r->ir->inner;
     plan->rows.vector = !plan->rows.inner && rows_are_vectors(pass, r->problem, vector) ? vector : 1;

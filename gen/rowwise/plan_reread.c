@@ -71,13 +71,13 @@ static bool may_take_variance(const struct kernel_request *r, const struct row_p
     for (int i = 0; plain && i < w->n_nodes; i++)
         if (used[i] && w->node[i].op == OP_LOAD && (w->node[i].span & SPAN_KV))
             plain = !row_is_cell(w, i) && plan_is_half(r, w, i);
-    return plain && lathe_dtype_size(r->problem->dtype) == 2 && variance_passes(w) == 1;
+    return plain && lathe_dtype_size(r->problem->dtype[DTYPE_X]) == 2 && variance_passes(w) == 1;
 }
 
 void plan_reread(const struct kernel_request *r, const struct row_pass *pass, struct plan_again *again)
 {
     const struct ir *w = pass->ir;
-    const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
+    const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]);
     const int64_t n = r->problem->dim[SYM_N];
     const int64_t vectors = n / vector;
     bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */

@@ -110,7 +110,7 @@ static void share_places(const struct kernel_request *r, const struct row_pass *
     const bool powers = row_pass_has_powers(pass);
     const bool cut = may_cut(pass);
     const bool parts = powers && cut;
-    plan->rows.vector = (powers && !parts) || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
+    plan->rows.vector = (powers && !parts) || lathe_dtype_size(r->problem->dtype[DTYPE_X]) == 4 ? 2 : 4;
     plan->rows.scan.whole_warps = plan->rows.vector == 4 || parts ? 4 : 8;
     plan->rows.threads = cut && !powers ? 256 : 32 * plan->rows.scan.whole_warps;
     plan->rows.min_blocks = 1;

@@ -60,7 +60,7 @@ static bool count_units(const struct kernel_request *r, const struct row_pass *p
     struct row_places places;
     const bool placed = row_pass_places(pass, &places);
     *s =
-        (struct staged){.vector = UNIT / (int)lathe_dtype_size(problem->dtype),
+        (struct staged){.vector = UNIT / (int)lathe_dtype_size(problem->dtype[DTYPE_X]),
                         .columns = pass->n_columns + (placed ? pass->n_scatters : 0),
                         .scatters = pass->n_scatters,
                         .sums = pass->n_sites > 0,
@@ -259,7 +259,7 @@ bool plan_staged(const struct kernel_request *r, struct plan *plan, char *why)
     struct plan one = *plan;
     if (!make_staged(r, false, plan, why))
         return false;
-    const bool narrow = lathe_dtype_size(r->problem->dtype) == 2;
+    const bool narrow = lathe_dtype_size(r->problem->dtype[DTYPE_X]) == 2;
     if (r->pass != LATHE_FORWARD || !narrow || (plan->rows.staged.late && !plan->rows.staged.cols_packed))
         return true;
     if (make_staged(r, true, &one, other) && one.rows.variance && one.rows.full)

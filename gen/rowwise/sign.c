@@ -30,7 +30,7 @@ const char *row_pass_reason(const struct ir *ir)
 
 static void add_rows(struct signature *s, const struct ir *ir, enum arg_role role, const char *name)
 {
-    struct sig_arg *a = sign_main(s, role, name, NULL, 0);
+    struct sig_arg *a = sign_main(s, role, DTYPE_X, name, NULL, 0);
     if (!a)
         return;
     a->leading_optional = true;
@@ -47,7 +47,7 @@ static struct sig_arg *add_row_result(struct signature *s, const struct ir *ir, 
     const bool row = ir_result_is_row(ir, k);
     const bool whole = ir_result_is_whole(ir, k);
     a->dtype = whole ? LATHE_I32 : row ? LATHE_NONE : LATHE_F32;
-    a->problem_dtype = row && !whole;
+    a->dtype_role = row && !whole ? DTYPE_X : DTYPE_USUAL;
     a->unit_last = row;
     a->optional = true;
     a->leading_optional = !ir->final[k].total;

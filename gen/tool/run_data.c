@@ -369,7 +369,7 @@ static int make_result(struct run *run, int sig, struct random *r)
                                        0); /* or an operand that the gradient does not read */
     t->is_result = result >= 0 && is_output_role(&forward.arg[result]);
     t->from_forward = !value && t->is_result;
-    if (t->is_result && run->problem.dtype == LATHE_F64 && t->arg.dtype == LATHE_F32) {
+    if (t->is_result && run->problem.dtype[DTYPE_USUAL] == LATHE_F64 && t->arg.dtype == LATHE_F32) {
         t->arg.dtype = LATHE_F64; /* weights are made of it: f32 would be all that is left of them */
         t->bytes = (size_t)t->count * lathe_dtype_size(LATHE_F64);
     }

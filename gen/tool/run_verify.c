@@ -115,7 +115,7 @@ static bool copy_tensor(const struct run *run, int i, struct reference *ref)
 {
     const struct run_tensor *t = &run->tensor[i];
     struct run_tensor *c = &ref->tensor[i];
-    const bool main_tensor = run->sig.arg[t->sig].problem_dtype;
+    const bool main_tensor = lathe__has_role_dtype(&run->sig.arg[t->sig]);
     const bool output = run_is_output(run, t);
     if (!output && (!main_tensor || t->arg.dtype == LATHE_F32 || t->arg.dtype == LATHE_F64))
         return true;
@@ -201,7 +201,7 @@ static bool report(const struct run *run, int i, const struct reference *ref, co
     struct facts *f = run->facts;
     const char *name = run->tensor[i].arg.name;
     const struct difference d = *of;
-    const double bound = run_bound(run->problem.dtype);
+    const double bound = run_bound(run->problem.dtype[DTYPE_USUAL]);
     const bool is_rounding = run_cancels(of->size, largest);
     const double size = is_rounding ? largest : d.size;
     const double relative = size > 0.0 ? sqrt(d.sum / size) : sqrt(d.sum);

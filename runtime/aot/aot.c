@@ -81,7 +81,7 @@ static void say_set(struct phrase *out, const struct signature *sig, const char 
 
 void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct phrase *out)
 {
-    lathe__say(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    lathe__say(out, "dtype=%s", lathe_dtype_text(p->dtype[DTYPE_USUAL]));
     for (int i = 0; i < sig->n_sizes; i++)
         if (sig->size[i].built && !(sig->size[i].same_as != SYM_ONE && lathe__size_follows(sig, p, i)))
             lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sig->size[i].sym),
@@ -100,7 +100,7 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         const struct sig_arg *a = &sig->arg[i];
         if (a->presence_built && a->rare == arg_in(p->present, i))
             lathe__say(out, ",%s=%s", a->name, a->rare ? lathe_dtype_text((lathe_dtype)a->dtype) : "none");
-        else if (lathe__has_own_dtype(a) && p->arg_dtype[i] != p->dtype)
+        else if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != p->dtype[DTYPE_USUAL])
             lathe__say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     }
     for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
@@ -135,7 +135,7 @@ static bool say_never(struct phrase *out, const struct signature *sig, const str
 {
     bool made = true;
     bool first = true;
-    if (given->dtype == LATHE_F64) {
+    if (given->dtype[DTYPE_USUAL] == LATHE_F64) {
         lathe__say(out, "kernels of %s take f32, f16 and bf16", sig->kind);
         return true;
     }

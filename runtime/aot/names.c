@@ -25,12 +25,13 @@ __attribute__((format(printf, 3, 4))) static bool append(char out[AOT_SUFFIX_BYT
     return true;
 }
 
-static bool append_input(const struct sig_arg *a, const struct problem *p, int i, char out[AOT_SUFFIX_BYTES],
-                         size_t *n)
+static bool append_input(const struct signature *sig, const struct problem *p, int i,
+                         char out[AOT_SUFFIX_BYTES], size_t *n)
 {
+    const struct sig_arg *a = &sig->arg[i];
     if (a->presence_built && a->rare == arg_in(p->present, i))
         return append(out, n, a->rare ? "_%s" : "_no_%s", a->name);
-    if (lathe__has_own_dtype(a) && p->arg_dtype[i] != p->dtype)
+    if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != p->dtype[DTYPE_USUAL])
         return append(out, n, "_%s_%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     return true;
 }
@@ -50,14 +51,14 @@ static bool append_size(const struct signature *sig, const struct problem *p, in
 bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, char out[AOT_SUFFIX_BYTES])
 {
     size_t n = 0;
-    bool fits = append(out, &n, "%s", lathe_dtype_text(p->dtype));
+    bool fits = append(out, &n, "%s", lathe_dtype_text(p->dtype[DTYPE_USUAL]));
     for (int i = 0; i < sig->n_sizes; i++)
         fits = fits && append_size(sig, p, i, out, &n);
     fits = fits && (!(lathe__lengths(p) & LENGTHS_FEW_QUERIES) || append(out, &n, "_few"));
     fits = fits && (!(lathe__lengths(p) & LENGTHS_MANY_KEYS) || append(out, &n, "_long"));
     fits = fits && (!(lathe__lengths(p) & LENGTHS_ODD_PAGES) || append(out, &n, "_odd_pages"));
     for (int i = 0; i < sig->n_args; i++)
-        fits = fits && append_input(&sig->arg[i], p, i, out, &n);
+        fits = fits && append_input(sig, p, i, out, &n);
     for (int i = 0; i < sig->n_args; i++)
         if (arg_in(p->unaligned, i))
             fits = fits && append(out, &n, "_unaligned_%s", sig->arg[i].name);

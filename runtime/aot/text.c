@@ -40,14 +40,14 @@ _Static_assert(sizeof(struct sig_arg) == NAME_MAX_BYTES + 8 + 8 + 8 + 4 + MAX_DI
 static void write_arg(FILE *f, const struct sig_arg *a)
 {
     fprintf(f,
-            "    {.name = \"%s\", .role = %d, .dtype = %d, .problem_dtype = %d, .unit_last = %d, .any_last = "
+            "    {.name = \"%s\", .role = %d, .dtype = %d, .dtype_role = %d, .unit_last = %d, .any_last = "
             "%d, .optional = "
             "%d, .grad = "
             "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .beside = %d, .unless = %d, "
             ".over = %d, "
             ".points = %d, "
             ".default_value = ",
-            a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->any_last, a->optional, a->grad,
+            a->name, a->role, a->dtype, a->dtype_role, a->unit_last, a->any_last, a->optional, a->grad,
             a->presence_built, a->rare, a->list, a->alias, a->beside, a->unless, a->over, a->points);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
@@ -114,8 +114,10 @@ static void write_fields(FILE *f, const struct aot_library *library, const struc
 
 static void write_problem(FILE *f, const struct problem *p, int number)
 {
-    fprintf(f, "static const struct problem built_%d = {\n    (lathe_dtype)%d,\n    {", number,
-            (int)p->dtype);
+    fprintf(f, "static const struct problem built_%d = {\n    {", number);
+    for (int role = 0; role < DTYPE_ROLES; role++)
+        fprintf(f, "%s(lathe_dtype)%d", role ? ", " : "", (int)p->dtype[role]);
+    fprintf(f, "},\n    {");
     for (int i = 0; i < SYM_COUNT; i++)
         fprintf(f, "%s%" PRId64, i ? ", " : "", p->dim[i]);
     fprintf(f, "},\n    {");

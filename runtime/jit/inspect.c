@@ -48,7 +48,7 @@ int lathe_spec_arg(const lathe_spec *spec, lathe_pass pass, int number, lathe_ar
     *out = (lathe_arg_info){.name = a->name,
                             .role = role_of(a),
                             .dtype = (lathe_dtype)a->dtype,
-                            .shares_dtype = a->problem_dtype,
+                            .shares_dtype = lathe__has_role_dtype(a),
                             .optional = a->optional,
                             .leading_optional = a->leading_optional,
                             .is_input = a->role == ROLE_INPUT || a->role == ROLE_SCALAR,

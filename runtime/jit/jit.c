@@ -77,7 +77,7 @@ static void fast_key_make(const struct device *device, const struct lathe_spec *
     key.folded = problem->folded;
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
-    key.dtype = (uint8_t)problem->dtype;
+    key.dtype = (uint8_t)problem->dtype[DTYPE_USUAL]; /* roles: as their arguments */
     key.lengths = (uint8_t)plan_lengths(pass, problem, device);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);

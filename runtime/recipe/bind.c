@@ -57,14 +57,13 @@ static const char *dtype_name(uint8_t dtype)
 
 /* ---- arguments --------------------------------------------------------------------------------- */
 
-/* The name of the first given argument of the problem's dtype, for messages. */
-static const char *dtype_owner(const struct signature *sig, const struct problem *p, int except)
+/* The dtype of the first role that has one so far. */
+static lathe_dtype bound_dtype(const struct problem *p)
 {
-    for (int i = 0; i < sig->n_args; i++) {
-        if (i != except && sig->arg[i].problem_dtype && arg_in(p->present, i))
-            return sig->arg[i].name;
-    }
-    return "the other tensors";
+    for (int role = DTYPE_Q; role < DTYPE_STATE; role++)
+        if (p->dtype[role] != LATHE_NONE)
+            return p->dtype[role];
+    return LATHE_NONE;
 }
 
 /* f64 stands for f32 where the whole problem is f64: the host device's exact mode. */
@@ -73,20 +72,18 @@ static lathe_status bind_dtype(const struct signature *sig, int i, lathe_dtype g
 {
     const struct sig_arg *a = &sig->arg[i];
     p->arg_dtype[i] = (uint8_t)given;
-    if (a->problem_dtype) {
+    if (a->dtype_role != DTYPE_USUAL && p->dtype[a->dtype_role] == LATHE_NONE)
+        p->dtype[a->dtype_role] = given;
+    if (lathe__has_role_dtype(a)) {
         if (!lathe__is_float(given))
             return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype f32, f16 or bf16, given %s",
                                a->name, lathe_dtype_text(given));
-        if (p->dtype != LATHE_NONE && p->dtype != given)
-            return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s as of '%s', given %s",
-                               a->name, lathe_dtype_text(p->dtype), dtype_owner(sig, p, i),
-                               lathe_dtype_text(given));
-        p->dtype = given;
-        return LATHE_OK;
+        return lathe__dtype_check(sig, p, i, p->present, err);
     }
     if (a->dtype == LATHE_NONE ? lathe__is_float(given) : a->dtype == given)
         return LATHE_OK;
-    if (given == LATHE_F64 && a->dtype == LATHE_F32 && (p->dtype == LATHE_F64 || p->dtype == LATHE_NONE))
+    const lathe_dtype others = bound_dtype(p);
+    if (given == LATHE_F64 && a->dtype == LATHE_F32 && (others == LATHE_F64 || others == LATHE_NONE))
         return LATHE_OK; /* before the main tensors were seen: finish() looks again */
     return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s", a->name,
                        a->dtype == LATHE_NONE ? "f32, f16 or bf16" : dtype_name(a->dtype),
@@ -272,13 +269,15 @@ static lathe_dtype first_float(const struct signature *sig, const struct problem
     return LATHE_NONE;
 }
 
-/* Where no argument has to have it. */
+/* Tensors of roles say it, else those of none. */
 static void take_dtype(const struct signature *sig, struct problem *p)
 {
-    for (int chosen = 1; chosen >= 0 && p->dtype == LATHE_NONE; chosen--)
-        p->dtype = first_float(sig, p, chosen);
-    if (p->dtype == LATHE_NONE)
-        p->dtype = LATHE_F32;
+    lathe_dtype *const usual = &p->dtype[DTYPE_USUAL];
+    *usual = bound_dtype(p);
+    for (int chosen = 1; chosen >= 0 && *usual == LATHE_NONE; chosen--)
+        *usual = first_float(sig, p, chosen);
+    if (*usual == LATHE_NONE)
+        *usual = LATHE_F32;
 }
 
 static lathe_status check_missing(const struct signature *sig, const struct problem *p, lathe_error *err)

@@ -89,7 +89,16 @@ uint64_t lathe__built_presence(const struct signature *sig);
 /* Is the same compiled in for both problems, but for `unaligned`, `folded` and `deterministic`? */
 bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b);
 enum { MAX_ELEMENTS_LOG2 = 44 }; /* of a tensor */
-/* The dtypes of what is absent. */
+/* May a line name the dtype of argument i, as its own or as that of its role? */
+bool lathe__names_dtype(const struct signature *sig, int i);
+/* Bytes of an element of a role's tensors. */
+static inline int lathe__element_bytes(const struct problem *p, enum dtype_role role)
+{
+    return (int)lathe_dtype_size(p->dtype[role]);
+}
+/* The usual dtype, and that of every role whose tensors may have any float. */
+void lathe__problem_set_dtype(struct problem *p, lathe_dtype dtype);
+/* The dtypes of what is absent, and of roles that nothing has named: the usual one. */
 void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p);
 void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing present */
 /* Bind sizes and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data pointers
@@ -111,6 +120,10 @@ lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *
 
 /* Is there such a pass at all? */
 lathe_status lathe__pass_check(const struct signature *sig, lathe_error *err);
+/* Does argument i, if its dtype is that of a role, have the dtype of such arguments in the set `others`? No
+   kernel takes another mix yet, nor does the host device. */
+lathe_status lathe__dtype_check(const struct signature *sig, const struct problem *p, int i, uint64_t others,
+                                lathe_error *err);
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err);
 
 #endif

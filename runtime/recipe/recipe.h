@@ -76,6 +76,18 @@ enum arg_role {
     ROLE_MASK_KEPT /* i32, not 0: the map of the mask's tiles is in the workspace, from an earlier launch */
 };
 
+/* Tensors of one role have one dtype, and a problem has a dtype for each role. */
+enum dtype_role {
+    DTYPE_USUAL,       /* of all that say nothing else, which a line calls dtype; kernels are named by it */
+    DTYPE_Q,           /* q, q2 and their gradients; of attention also what tensor cores multiply */
+    DTYPE_X = DTYPE_Q, /* x, y and what lies like them */
+    DTYPE_K,           /* k, k2 and their gradients */
+    DTYPE_V,           /* v and its gradient */
+    DTYPE_O,           /* o and its gradient */
+    DTYPE_STATE,       /* what linear attention carries from token to token, and gradients of that */
+    DTYPE_ROLES
+};
+
 struct sig_dim {
     uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
     int32_t literal; /* 0: the symbol's value */
@@ -88,7 +100,7 @@ struct sig_arg {
     char name[NAME_MAX_BYTES];
     uint8_t role;        /* enum arg_role */
     uint8_t dtype;       /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
-    bool problem_dtype;  /* its dtype is the problem's (q, k, v, o, x, y) */
+    uint8_t dtype_role;  /* enum dtype_role; USUAL: none, its dtype is its own */
     bool unit_last;      /* last stride must be 1, or: */
     bool any_last;       /* another makes its rows unaligned, which are copied */
     bool optional;       /* may be left out; a scalar or tensor then reads default_value */
@@ -173,10 +185,10 @@ struct signature {
 };
 
 struct problem {
-    lathe_dtype dtype;           /* of q, k, v, o or x, y */
-    int64_t dim[SYM_COUNT];      /* -1: not bound */
-    uint8_t arg_dtype[MAX_ARGS]; /* lathe_dtype of each signature argument */
-    uint64_t present;            /* bit per signature argument */
+    lathe_dtype dtype[DTYPE_ROLES]; /* by enum dtype_role */
+    int64_t dim[SYM_COUNT];         /* -1: not bound */
+    uint8_t arg_dtype[MAX_ARGS];    /* lathe_dtype of each signature argument */
+    uint64_t present;               /* bit per signature argument */
     uint64_t
         unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
     uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
@@ -197,10 +209,15 @@ static inline bool arg_in(uint64_t set, int i)
     return i >= 0 && (set >> i & 1) != 0;
 }
 
-/* Any float, whatever the problem's dtype: compiled in, and named in its line where it is another one. */
+/* Any float, whatever other tensors have: compiled in, and named in its line where it is another one. */
 static inline bool lathe__has_own_dtype(const struct sig_arg *a)
 {
-    return a->dtype == LATHE_NONE && !a->problem_dtype;
+    return a->dtype == LATHE_NONE && a->dtype_role == DTYPE_USUAL;
+}
+/* Any float, which tensors of its role have, too. */
+static inline bool lathe__has_role_dtype(const struct sig_arg *a)
+{
+    return a->dtype == LATHE_NONE && a->dtype_role != DTYPE_USUAL;
 }
 
 /* In the place of a factor's symbol: what attention of few queries is cut into, lathe__row_tiles,

@@ -257,9 +257,34 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
                        name, dim[SYM_KV], dim[SYM_MOST], dim[SYM_PAGE]);
 }
 
+lathe_status lathe__dtype_check(const struct signature *sig, const struct problem *p, int i, uint64_t others,
+                                lathe_error *err)
+{
+    if (!lathe__has_role_dtype(&sig->arg[i]))
+        return LATHE_OK;
+    for (int k = 0; k < sig->n_args; k++)
+        if (k != i && arg_in(others, k) && lathe__has_role_dtype(&sig->arg[k]) &&
+            p->arg_dtype[k] != p->arg_dtype[i])
+            return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s as of '%s', given %s",
+                               sig->arg[i].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[k]),
+                               sig->arg[k].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
+    return LATHE_OK;
+}
+
+/* Each with those before it. */
+static lathe_status check_dtypes(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (arg_in(p->present, i))
+            TRY(lathe__dtype_check(sig, p, i, p->present & (arg_bit(i) - 1), err));
+    return LATHE_OK;
+}
+
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
-    lathe_status status = check_sizes(sig, p, err);
+    lathe_status status = check_dtypes(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_sizes(sig, p, err);
     if (status == LATHE_OK)
         status = check_pages(sig, p, err);
     if (status == LATHE_OK)
@@ -276,7 +301,7 @@ lathe_status lathe__problem_check(const struct signature *sig, const struct prob
         const struct sig_arg *a = &sig->arg[i];
         status = check_elements(p, a, err);
         if (status == LATHE_OK && p->arg_dtype[i] == LATHE_F64 && a->dtype == LATHE_F32 &&
-            p->dtype != LATHE_F64)
+            p->dtype[DTYPE_USUAL] != LATHE_F64)
             status = lathe__fail(
                 err, LATHE_ARG,
                 "argument '%s': expected dtype f32, given f64; f64 goes with f64 tensors only", a->name);

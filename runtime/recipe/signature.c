@@ -39,9 +39,11 @@ uint64_t lathe__built_presence(const struct signature *sig)
     return set;
 }
 
+/* Dtypes of roles are those of arguments, which are compared. */
 bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
-    bool same = a->dtype == b->dtype && ((a->present ^ b->present) & lathe__built_presence(sig)) == 0 &&
+    bool same = a->dtype[DTYPE_USUAL] == b->dtype[DTYPE_USUAL] &&
+                ((a->present ^ b->present) & lathe__built_presence(sig)) == 0 &&
                 memcmp(a->arg_dtype, b->arg_dtype, sizeof a->arg_dtype) == 0;
     for (int i = 0; i < sig->n_sizes; i++)
         same &= !sig->size[i].built || a->dim[sig->size[i].sym] == b->dim[sig->size[i].sym];
@@ -342,20 +344,59 @@ int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim)
     return value < 0 ? value : value * (d.times == 2 ? 2 : 1) + d.plus;
 }
 
-/* The dtype that an argument has where nothing says otherwise. */
-static lathe_dtype default_dtype(const struct sig_arg *a, lathe_dtype problem_dtype)
+/* ---- dtypes ------------------------------------------------------------------------------------ */
+
+/* The first argument whose dtype is that of a role; -1: there is none. */
+static int dtype_arg(const struct signature *sig, enum dtype_role role)
 {
-    return a->problem_dtype || a->dtype == LATHE_NONE ? problem_dtype : (lathe_dtype)a->dtype;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].dtype_role == (uint8_t)role && lathe__has_role_dtype(&sig->arg[i]))
+            return i;
+    return -1;
+}
+
+bool lathe__names_dtype(const struct signature *sig, int i)
+{
+    const struct sig_arg *a = &sig->arg[i];
+    return lathe__has_own_dtype(a) || i == dtype_arg(sig, (enum dtype_role)a->dtype_role);
+}
+
+void lathe__problem_set_dtype(struct problem *p, lathe_dtype dtype)
+{
+    for (int role = DTYPE_USUAL; role < DTYPE_ROLES; role++)
+        p->dtype[role] = role == DTYPE_STATE ? p->dtype[role] : dtype;
+}
+
+/* The dtype that an argument has where nothing says otherwise. */
+static lathe_dtype default_dtype(const struct sig_arg *a, const struct problem *p)
+{
+    return a->dtype == LATHE_NONE ? p->dtype[a->dtype_role] : (lathe_dtype)a->dtype;
+}
+
+/* A role has the dtype that the spec says, or the usual one. */
+static void fill_roles(const struct signature *sig, struct problem *p)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        lathe_dtype *const of_role = &p->dtype[sig->arg[i].dtype_role];
+        if (*of_role == LATHE_NONE)
+            *of_role = (lathe_dtype)sig->arg[i].dtype;
+    }
+    for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
+        if (p->dtype[role] == LATHE_NONE)
+            p->dtype[role] = p->dtype[DTYPE_USUAL];
 }
 
 /* Absent optional arguments still have a dtype: the plan may name it. */
 void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
 {
+    fill_roles(sig, p);
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         if (p->arg_dtype[i] == LATHE_NONE)
-            p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p->dtype);
+            p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p);
     }
+    if (dtype_arg(sig, DTYPE_Q) >= 0)
+        p->dtype[DTYPE_USUAL] = p->dtype[DTYPE_Q];
 }
 
 int64_t lathe__token_stride(int64_t stride)

@@ -494,7 +494,7 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
     const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
     if (layout == LAYOUT_MISALIGNED)
         return between(state, 0, 2) * 2 + 1;
-    const bool aligned = a->problem_dtype || a->dtype == LATHE_NONE || is(t, "part_o");
+    const bool aligned = a->dtype == LATHE_NONE || is(t, "part_o");
     return aligned ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
 }
 
@@ -594,7 +594,7 @@ bool tensor_is_output(const struct tensor *t)
 /* Of integers and of 16 bits, where the spec fixes them, the host device takes no f64 in their place. */
 static lathe_dtype expected_dtype(const struct sig_arg *a)
 {
-    const lathe_dtype dtype = a->problem_dtype ? LATHE_NONE : (lathe_dtype)a->dtype;
+    const lathe_dtype dtype = (lathe_dtype)a->dtype;
     return dtype == LATHE_NONE || dtype == LATHE_F32 ? LATHE_F64 : dtype;
 }
 
@@ -607,7 +607,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     snprintf(t->name, sizeof t->name, "%s", a->name);
     t->role = a->role;
     t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0 || is(t, "part_o");
-    t->dtype = a->problem_dtype || a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
+    t->dtype = a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
     if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */
     const lathe_dtype own = c->dtypes ? named_dtype(c->dtypes, t->name) : LATHE_NONE;

@@ -65,8 +65,8 @@ static void describe(struct sig_arg *a, const char *name, enum arg_role role, la
     snprintf(a->name, sizeof a->name, "%s", name);
     a->role = (uint8_t)role;
     a->dtype = (uint8_t)dtype;
-    a->problem_dtype = role == ROLE_IN || role == ROLE_OUT;
-    a->unit_last = a->problem_dtype;
+    a->dtype_role = role == ROLE_IN || role == ROLE_OUT ? DTYPE_Q : DTYPE_USUAL;
+    a->unit_last = a->dtype_role != DTYPE_USUAL;
     a->optional = optional;
     a->ndim = (uint8_t)ndim;
     for (int i = 0; i < ndim; i++)
@@ -101,7 +101,7 @@ static void make_signature(struct signature *s)
 static void make_built(struct problem *p, lathe_dtype dtype, int d, bool bias)
 {
     lathe__problem_clear(p);
-    p->dtype = dtype;
+    lathe__problem_set_dtype(p, dtype);
     p->dim[SYM_D] = d;
     p->dim[SYM_D_V] = d;
     for (int i = 0; i < ARG_GAIN; i++)

@@ -54,7 +54,8 @@ static struct signature *make_signature(void)
     s->n_args = N_ARGS;
     describe(&s->arg[ARG_Q], "q", ROLE_IN, LATHE_NONE, 4, query);
     describe(&s->arg[ARG_K], "k", ROLE_IN, LATHE_NONE, 4, key);
-    s->arg[ARG_Q].problem_dtype = s->arg[ARG_K].problem_dtype = true;
+    s->arg[ARG_Q].dtype_role = DTYPE_Q;
+    s->arg[ARG_K].dtype_role = DTYPE_K;
     describe(&s->arg[ARG_LSE], "lse", ROLE_OUT_OPTIONAL, LATHE_F32, 3, query);
     describe(&s->arg[ARG_BIAS], "bias", ROLE_INPUT, LATHE_F32, 3, query);
     describe(&s->arg[ARG_SLOPE], "slope", ROLE_SCALAR, LATHE_F32, 0, NULL);
@@ -116,7 +117,7 @@ static struct source *make_source(void)
 
 static struct problem make_problem(void)
 {
-    struct problem p = {.dtype = LATHE_BF16};
+    struct problem p = {.dtype = {LATHE_BF16}};
     for (int i = 0; i < SYM_COUNT; i++)
         p.dim[i] = -1;
     p.dim[SYM_B] = 2;

@@ -20,7 +20,7 @@ TEST(arguments_bind_every_symbol)
     lathe_error err;
     make_call(&c);
     CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_BF16);
+    CHECK_EQ(p.dtype[DTYPE_USUAL], LATHE_BF16);
     CHECK_EQ(p.dim[SYM_B], 2);
     CHECK_EQ(p.dim[SYM_H], 4);
     CHECK_EQ(p.dim[SYM_H_KV], 2);
@@ -151,7 +151,7 @@ TEST(f64_goes_with_f64)
     for (int i = 1; i < 6; i++)
         c.arg[i].dtype = i == 4 ? LATHE_I32 : LATHE_F64;
     CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_F64);
+    CHECK_EQ(p.dtype[DTYPE_USUAL], LATHE_F64);
 }
 
 TEST(strides)
@@ -453,14 +453,14 @@ TEST(the_problems_dtype_is_of_tensors_that_have_the_choice)
         struct problem p;
         lathe_error err = {.status = LATHE_OK};
         CHECK_EQ(problem_from_args(&s, args, 2, true, &p, &err), LATHE_OK);
-        CHECK_EQ(p.dtype, DTYPE[k]);
+        CHECK_EQ(p.dtype[DTYPE_USUAL], DTYPE[k]);
     }
     s.n_args = 1; /* nothing has a choice */
     const lathe_arg alone = {"z", memory, LATHE_F16, 1, shape, NULL};
     struct problem p;
     lathe_error err = {.status = LATHE_OK};
     CHECK_EQ(problem_from_args(&s, &alone, 1, true, &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_F16);
+    CHECK_EQ(p.dtype[DTYPE_USUAL], LATHE_F16);
 }
 
 /* A size that is another one, but beside an argument that gives it a value of its own. */

@@ -24,10 +24,11 @@ static inline struct sig_arg tensor_of(const char *name, enum arg_role role, con
     return a;
 }
 
-static inline struct sig_arg main_of(const char *name, enum arg_role role, const enum sym *sym)
+static inline struct sig_arg main_of(const char *name, enum arg_role role, enum dtype_role dtype,
+                                     const enum sym *sym)
 {
     struct sig_arg a = tensor_of(name, role, sym, 4);
-    a.problem_dtype = true;
+    a.dtype_role = (uint8_t)dtype;
     a.unit_last = true;
     return a;
 }
@@ -48,11 +49,11 @@ static inline struct signature attention_signature(void)
                           .n_args = N_ATTENTION,
                           .n_free = 1,
                           .free_name = {"n_doc"}};
-    s.arg[Q] = main_of("q", ROLE_IN, Q_DIMS);
-    s.arg[K] = main_of("k", ROLE_IN, K_DIMS);
-    s.arg[V] = main_of("v", ROLE_IN, V_DIMS);
+    s.arg[Q] = main_of("q", ROLE_IN, DTYPE_Q, Q_DIMS);
+    s.arg[K] = main_of("k", ROLE_IN, DTYPE_K, K_DIMS);
+    s.arg[V] = main_of("v", ROLE_IN, DTYPE_V, V_DIMS);
     s.arg[Q].any_last = s.arg[K].any_last = s.arg[V].any_last = true;
-    s.arg[O] = main_of("o", ROLE_OUT, O_DIMS);
+    s.arg[O] = main_of("o", ROLE_OUT, DTYPE_O, O_DIMS);
     s.arg[LSE] = tensor_of("lse", ROLE_OUT_OPTIONAL, Q_DIMS, 3);
     s.arg[LSE].dtype = LATHE_F32;
     s.arg[LSE].optional = true;
@@ -71,8 +72,8 @@ static inline struct signature attention_signature(void)
 static inline struct signature rowwise_signature(void)
 {
     struct signature s = {.kind = "rowwise", .n_args = 3};
-    s.arg[0] = main_of("x", ROLE_IN, X_DIMS);
-    s.arg[1] = main_of("y", ROLE_OUT, X_DIMS);
+    s.arg[0] = main_of("x", ROLE_IN, DTYPE_X, X_DIMS);
+    s.arg[1] = main_of("y", ROLE_OUT, DTYPE_X, X_DIMS);
     s.arg[0].leading_optional = true;
     s.arg[1].leading_optional = true;
     s.arg[2] = tensor_of("rstd", ROLE_OUT_OPTIONAL, X_DIMS, 3);

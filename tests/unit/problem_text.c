@@ -4,6 +4,7 @@
 #include "problem_call.h"
 #include "check.h"
 #include "sizes.h"
+#include "gen/base/text.h"
 #include "gen/gen.h"
 #include "runtime/rt.h"
 
@@ -16,7 +17,7 @@ TEST(line_of_text)
     struct problem p;
     lathe_error err;
     CHECK_EQ(parse("dtype=f16,b=2,h=16,h_kv=4,q=1000,kv=999,d=128,d_v=64,n_doc=5", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_F16);
+    CHECK_EQ(p.dtype[DTYPE_USUAL], LATHE_F16);
     CHECK_EQ(p.dim[SYM_B], 2);
     CHECK_EQ(p.dim[SYM_H], 16);
     CHECK_EQ(p.dim[SYM_H_KV], 4);
@@ -31,12 +32,60 @@ TEST(line_of_text)
     CHECK(arg_in(p.present, BIAS));
 }
 
+/* Each of q, k, v and o may have a dtype of its own in a line and in a problem; what takes such a problem is
+   to come. */
+TEST(a_mix_of_dtypes_is_said_and_refused)
+{
+    static const struct {
+        const char *line, *usual, *dtypes, *refusal;
+    } row[] = {
+        {"n_doc=1,k=f16", "bf16", ",k=f16", "argument 'k': expected dtype bf16 as of 'q', given f16"},
+        {"n_doc=1,dtype=f16,o=f32", "f16", ",o=f32", "argument 'o': expected dtype f16 as of 'q', given f32"},
+        {"n_doc=1,v=f32,k=f32", "bf16", ",k=f32,v=f32",
+         "argument 'k': expected dtype bf16 as of 'q', given f32"},
+        {"n_doc=1,q=f16,dtype=bf16", "f16", ",k=bf16,v=bf16,o=bf16",
+         "argument 'k': expected dtype f16 as of 'q', given bf16"},
+    };
+    const struct signature sig = attention_signature();
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct problem p;
+        lathe_error err = {.status = LATHE_OK};
+        struct text_buf text = {0};
+        CHECK_EQ(parse(row[i].line, &p, &err), LATHE_ARG);
+        CHECK_STR(err.text, row[i].refusal);
+        CHECK_STR(lathe_dtype_text(p.dtype[DTYPE_USUAL]), row[i].usual);
+        problem_text(&sig, &p, &text);
+        CHECK_HAS(text.data, row[i].dtypes);
+        text_free(&text);
+        problem_built_text(&sig, &p, &text);
+        CHECK_HAS(text.data, row[i].dtypes);
+        text_free(&text);
+    }
+}
+
+TEST(a_line_may_say_dtypes_that_are_alike)
+{
+    struct problem p;
+    lathe_error err;
+    const struct signature sig = attention_signature();
+    struct text_buf text = {0};
+    CHECK_EQ(parse("n_doc=1,q=1000,k=f16,v=f16,o=f16,q=f16", &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_Q], 1000);
+    for (int role = DTYPE_USUAL; role <= DTYPE_O; role++)
+        CHECK_EQ(p.dtype[role], LATHE_F16);
+    problem_built_text(&sig, &p, &text);
+    CHECK_HAS(text.data, "dtype=f16,d=128");
+    text_free(&text);
+    CHECK_EQ(parse("n_doc=1,k=i32", &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "unknown name 'k'");
+}
+
 TEST(defaults_follow_what_is_given)
 {
     struct problem p;
     lathe_error err;
     CHECK_EQ(parse("n_doc=1", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_BF16);
+    CHECK_EQ(p.dtype[DTYPE_USUAL], LATHE_BF16);
     CHECK_EQ(p.dim[SYM_B], 1);
     CHECK_EQ(p.dim[SYM_H], p.dim[SYM_H_KV]);
     CHECK_EQ(p.dim[SYM_D], 128);

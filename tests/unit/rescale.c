@@ -31,7 +31,7 @@ static struct ir *lowered(const char *name, const char *text, const char *dtype,
     struct ir *w = NULL;
     CHECK_EQ(attention_lower_forward(ir, &sig, &problem, &w), LATHE_OK);
     CHECK(w != NULL);
-    rescale_pass(w, problem.dtype);
+    rescale_pass(w, problem.dtype[DTYPE_Q]);
     masked_once_pass(w);
     if (spec)
         *spec = ir;

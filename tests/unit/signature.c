@@ -4,6 +4,7 @@
 #include "check.h"
 #include "gen/gen.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void signature_of(const char *text, lathe_pass pass, struct signature *out)
@@ -52,7 +53,7 @@ TEST(attention_forward)
     check_dims(find(&s, "o"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D_V});
     check_dims(find(&s, "lse"), 3, (int[]){SYM_B, SYM_H, SYM_Q});
     for (int i = 0; i < s.n_args; i++)
-        CHECK_EQ(s.arg[i].problem_dtype && s.arg[i].unit_last,
+        CHECK_EQ(lathe__has_role_dtype(&s.arg[i]) && s.arg[i].unit_last,
                  strchr("qkvo", s.arg[i].name[0]) && !s.arg[i].name[1]);
     CHECK_EQ(find(&s, "o")->role, ROLE_OUT);
     CHECK(!find(&s, "o")->optional);
@@ -108,6 +109,50 @@ TEST(attention_backward)
     CHECK_EQ(find(&s, "dgain")->role, ROLE_OUT_OPTIONAL);
     CHECK(find(&s, "ddoc") == NULL);
     CHECK(find(&s, "q_start") != NULL);
+}
+
+/* Every argument of a kind that has a role: "q: q q2, k: ...". */
+static void roles_text(const char *spec, lathe_pass pass, char *out, size_t size)
+{
+    static const char *const name[DTYPE_ROLES] = {"", "q", "k", "v", "o", "state"};
+    struct signature s;
+    size_t n = 0;
+    signature_of(spec, pass, &s);
+    out[0] = '\0';
+    for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
+        for (int i = 0, first = 1; i < s.n_args; i++)
+            if (s.arg[i].dtype_role == role) {
+                n += (size_t)snprintf(out + n, size - n, "%s%s%s %s", first && n > 0 ? ", " : "",
+                                      first ? name[role] : "", first ? ":" : "", s.arg[i].name);
+                first = 0;
+            }
+}
+
+TEST(each_tensor_has_a_role_for_its_dtype)
+{
+    static const char PAIR[] = "return attention { qk2 = true }";
+    static const char ROWS[] = "return rowwise { forward = function(x) return 2.0 * x end }";
+    static const char LINEAR[] = "return linear_attention { normalise = true }";
+    static const struct {
+        const char *spec;
+        lathe_pass pass;
+        const char *roles;
+    } row[] = {
+        {PAIR, LATHE_FORWARD, "q: q q2, k: k k2, v: v, o: o"},
+        {PAIR, LATHE_BACKWARD, "q: q q2 dq dq2, k: k k2 dk dk2, v: v dv, o: o do"},
+        {"return attention {}", LATHE_COMBINE, "o: o"},
+        {LINEAR, LATHE_FORWARD, "q: q, k: k, v: v, o: o, state: state norm state_out norm_out"},
+        {LINEAR, LATHE_BACKWARD,
+         "q: q dq, k: k dk, v: v dv, o: o do, "
+         "state: state norm dstate_out dnorm_out dstate dnorm"},
+        {ROWS, LATHE_FORWARD, "q: x y"},
+        {ROWS, LATHE_BACKWARD, "q: x dy dx"},
+    };
+    char roles[256];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        roles_text(row[i].spec, row[i].pass, roles, sizeof roles);
+        CHECK_STR(roles, row[i].roles);
+    }
 }
 
 /* Fields of a Lua table come in another order in each run: what they say may not depend on it. */

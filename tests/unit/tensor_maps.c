@@ -13,7 +13,7 @@ static _Alignas(256) char memory[8192];
 
 static struct problem make_problem(void)
 {
-    struct problem p = {.dtype = LATHE_BF16};
+    struct problem p = {.dtype = {LATHE_BF16}};
     for (int i = 0; i < SYM_COUNT; i++)
         p.dim[i] = -1;
     p.dim[SYM_B] = 2;

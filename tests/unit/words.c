@@ -33,7 +33,7 @@ static uint64_t inputs(const struct signature *sig)
 
 static void same_code(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
-    CHECK_EQ(a->dtype, b->dtype);
+    CHECK_EQ(memcmp(a->dtype, b->dtype, sizeof a->dtype), 0);
     CHECK_EQ(a->dim[SYM_D], b->dim[SYM_D]);
     CHECK_EQ(a->dim[SYM_D_V], b->dim[SYM_D_V]);
     CHECK_EQ(a->dim[SYM_N], b->dim[SYM_N]);

@@ -331,7 +331,7 @@ static void emit_step(struct attention *a, const struct step *step)
 /* Weights in their 16 bits, and o, which gathers them times v, stay finite below this sum. */
 static const char *watch_limit(const struct attention *a)
 {
-    return a->e->problem->dtype == LATHE_F16 ? "0x1p14f" : "0x1p80f";
+    return a->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? "0x1p14f" : "0x1p80f";
 }
 
 static void emit_kept(struct attention *a)

@@ -10,6 +10,7 @@
 #include "gen/attention/backward.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
 
 enum { /* of the templates that they are named after */
        BACK_MOD_THREADS = 256,
@@ -29,14 +30,16 @@ static void add_map_of(struct launch *launch, const struct params *p, const stru
     const struct back_plan *plan = &r->plan->attention.back;
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
-    const int row_bytes = 2 * (value ? plan->dv : plan->dk) / plan->split;
+    const struct problem *problem = r->a.e->problem;
+    const enum dtype_role role = tensor_role(which);
+    const int row_bytes = lathe__element_bytes(problem, role) * (value ? plan->dv : plan->dk) / plan->split;
     launch->map[launch->n_maps++] =
         (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
                                 .data = p->before + (uint32_t)which * 8,
                                 .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
-                                .columns = (uint16_t)r->a.e->problem->dim[value ? SYM_D_V : SYM_D],
+                                .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
                                 .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
-                                .dtype = (uint8_t)r->a.e->problem->dtype,
+                                .dtype = (uint8_t)problem->dtype[role],
                                 .packed = has_sequences(r->a.e),
                                 .swizzle = row_bytes % 128 == 0  ? 128
                                            : row_bytes % 64 == 0 ? 64

@@ -8,6 +8,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/attention/backward.h"
 #include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
 
 enum { EXACT_SUM_BYTES = 48 }; /* of exact_sum, templates/common/contract.cuh */
 
@@ -73,7 +74,8 @@ static void place_gradients(struct recipe *r)
         r->result[t] = r->forward.outer[t];
         r->result[t].arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
         if (gradient_wanted(e, (enum mod)t) && is_copied_pair(&r->a, t))
-            emit_place_in_workspace(&r->result[t], (int)lathe_dtype_size(e->problem->dtype), e, r->out);
+            emit_place_in_workspace(&r->result[t], lathe__element_bytes(e->problem, tensor_role(t)), e,
+                                    r->out);
         r->grad[t] = r->result[t];
         if (!gradient_wanted(e, (enum mod)t))
             continue;
@@ -101,7 +103,7 @@ void back_place_everything(struct recipe *r)
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     r->dout.dim = l->inner[TENSOR_O].dim;
     if (mod || is_odd_row(e, TENSOR_O) || arg_in(e->problem->unaligned, r->dout.arg))
-        emit_place_in_workspace(&r->dout, (int)lathe_dtype_size(e->problem->dtype), e, r->out);
+        emit_place_in_workspace(&r->dout, lathe__element_bytes(e->problem, DTYPE_O), e, r->out);
     if (r->plan->attention.back.forward) {
         emit_place_in_workspace(&l->inner[TENSOR_O], 4, e, r->out);
         for (int k = 0; k < e->w->n_finals; k++)

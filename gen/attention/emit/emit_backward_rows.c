@@ -8,6 +8,7 @@
 #include "runtime/recipe/recipe.h"
 #include "gen/attention/backward.h"
 #include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 
@@ -97,7 +98,7 @@ void back_add_row_sums(struct recipe *r)
     struct launch *launch = add_launch(r->out, e, "bwd_rows", SUMS_THREADS);
     launch->smem_bytes =
         (SUMS_ROWS + SUMS_KEYS) * columns *
-        (int)lathe_dtype_size(e->problem->dtype); /* row_sums::layout of attention/backward/row_sums.cuh */
+        lathe__element_bytes(e->problem, DTYPE_Q); /* row_sums::layout of attention/backward/row_sums.cuh */
     launch->grid = product_of(1);
     emit_times_tiles(&launch->grid, e, SYM_H, SYM_Q, SUMS_ROWS);
     params_open(&p, e->out, launch, "row_sums_params");

@@ -106,7 +106,7 @@ static int capped_of(struct ir *w, struct step *step)
 void find_fused(struct attention *a, const struct plan *plan, struct step *step)
 {
     const bool fuses = attention_forward_traits(plan)->fuses;
-    step->logistic = a->e->problem->dtype == LATHE_F32 ? -1 : logistic_of(a->e->w, step);
+    step->logistic = a->e->problem->dtype[DTYPE_Q] == LATHE_F32 ? -1 : logistic_of(a->e->w, step);
     step->relu = fuses ? relu_of(a->e->w, step) : -1;
     step->capped = fuses ? capped_of(a->e->w, step) : -1;
 }

@@ -141,7 +141,6 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
     const char *const name[] = {"q", "k", "v", ends_as_part(a->e) ? "part_o" : "o"};
     static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
     const struct problem *problem = a->e->problem;
-    const int element = (int)lathe_dtype_size(problem->dtype);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         bool key = t == TENSOR_K || t == TENSOR_V;
         int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
@@ -163,8 +162,9 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         l->moved[t] = t < n_moved && (mod || odd || (!any && is_unaligned(a->e, l->outer[t].arg)));
         if (a->e->w->qk2 && t < TENSOR_V)
             l->moved[t] = is_copied_pair(a, t);
+        const int bytes = t == TENSOR_O && (mod || odd) ? 4 : lathe__element_bytes(problem, tensor_role(t));
         if (l->moved[t])
-            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && (mod || odd) ? 4 : element, a->e, out);
+            emit_place_in_workspace(&l->inner[t], bytes, a->e, out);
     }
     place_finals(a, l);
 }
@@ -331,7 +331,9 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
     const bool pages = key && keys_have_pages(e);
-    const int row_bytes = 2 * (value ? plan->attention.dv_pad : plan->attention.d_pad);
+    const enum dtype_role role = tensor_role(which);
+    const int row_bytes =
+        lathe__element_bytes(problem, role) * (value ? plan->attention.dv_pad : plan->attention.d_pad);
     struct tensor_map_row *m = &launch->map[launch->n_maps++];
     *m = (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
                                  .data = p->before + (uint32_t)which * 8,
@@ -341,7 +343,7 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
                                          : key ? SYM_KV
                                                : SYM_Q,
                                          key ? SYM_H_KV : SYM_H, pages ? SYM_POOL : SYM_B},
-                                 .dtype = (uint8_t)problem->dtype,
+                                 .dtype = (uint8_t)problem->dtype[role],
                                  .swizzle = row_bytes % 128 == 0  ? 128
                                             : row_bytes % 64 == 0 ? 64
                                                                   : 32,

@@ -227,7 +227,7 @@ static double dot(const double *a, const double *b, int n)
  */
 static void round_scores(struct host_head *head)
 {
-    if (head->call->problem.dtype == LATHE_F64)
+    if (head->call->problem.dtype[DTYPE_Q] == LATHE_F64)
         return;
     for (int64_t j = 0; j < head->n_live; j++)
         head->s[j] = (double)(float)head->s[j];

@@ -133,12 +133,13 @@ void host_given_enter(struct host_given *g, const struct host_call *call)
    have 29 digits more. */
 static double large_from(const struct host_call *call)
 {
-    return call->problem.dtype == LATHE_F16 || call->problem.dtype == LATHE_BF16 ? 4096 : 256;
+    return call->problem.dtype[DTYPE_Q] == LATHE_F16 || call->problem.dtype[DTYPE_Q] == LATHE_BF16 ? 4096
+                                                                                                   : 256;
 }
 
 static double same_within(const struct host_call *call)
 {
-    return call->problem.dtype == LATHE_F64 ? 0x1p-49 : 0x1p-20;
+    return call->problem.dtype[DTYPE_Q] == LATHE_F64 ? 0x1p-49 : 0x1p-20;
 }
 
 static bool is_large(const struct host_call *call, double final)

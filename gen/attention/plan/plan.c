@@ -110,7 +110,7 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_d, int m
     const int step = odd ? 1 : ATTENTION_DIM_STEP;
     int64_t d = r->problem->dim[SYM_D];
     int64_t dv = r->problem->dim[SYM_D_V];
-    if (r->problem->dtype == LATHE_F64)
+    if (r->problem->dtype[DTYPE_Q] == LATHE_F64)
         snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
     else if (!in_range(d, most_d, step))
         say_range("d", d, most_d, step, why);
@@ -125,10 +125,10 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_d, int m
 
 bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why)
 {
-    if (r->problem->dtype == LATHE_F16 || r->problem->dtype == LATHE_BF16)
+    if (r->problem->dtype[DTYPE_Q] == LATHE_F16 || r->problem->dtype[DTYPE_Q] == LATHE_BF16)
         return true;
-    snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (%s)", lathe_dtype_text(r->problem->dtype),
-             instead);
+    snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (%s)",
+             lathe_dtype_text(r->problem->dtype[DTYPE_Q]), instead);
     return false;
 }
 

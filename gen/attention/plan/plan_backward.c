@@ -9,6 +9,7 @@
 #include "gen/attention/traits.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
     out->split = t->split;
     out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     out->dv = round_up(dv, 16 * t->split);
-    out->smem_bytes = back_smem(t, out->dk, out->dv, (int)lathe_dtype_size(r->problem->dtype),
+    out->smem_bytes = back_smem(t, out->dk, out->dv, lathe__element_bytes(r->problem, DTYPE_Q),
                                 pair->rows + (pair->norm ? 1 : 0), pair->diag);
     plan_take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
     return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
@@ -99,7 +100,7 @@ static bool take_first(const struct kernel_request *r, const struct pair_needs *
 
 static bool take_back_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
 {
-    return r->problem->dtype == LATHE_F32
+    return r->problem->dtype[DTYPE_Q] == LATHE_F32
                ? take_first(r, pair, F32_TILES, sizeof F32_TILES / sizeof *F32_TILES, plan)
                : take_first(r, pair, BACK_TILES, sizeof BACK_TILES / sizeof *BACK_TILES, plan);
 }
@@ -218,7 +219,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
 void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan)
 {
     const struct back_plan *t = &plan->attention.back;
-    const bool single = r->problem->dtype == LATHE_F32;
+    const bool single = r->problem->dtype[DTYPE_Q] == LATHE_F32;
     char gradients[96] = "";
     if (b->pair.n + b->row.n > 0)
         snprintf(gradients, sizeof gradients,
@@ -258,7 +259,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
     if (!take(r, &k->pair, plan)) {
         snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory%s",
                  plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes,
-                 r->problem->dtype == LATHE_F32 ? " in f32; f16 and bf16 take half of it" : "");
+                 r->problem->dtype[DTYPE_Q] == LATHE_F32 ? " in f32; f16 and bf16 take half of it" : "");
         return false;
     }
     plan->attention.back.forward = k->runs_forward;

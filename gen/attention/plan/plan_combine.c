@@ -19,7 +19,7 @@ static bool is_aligned(const struct kernel_request *r, const char *name)
 static bool serves(const struct kernel_request *r, char *why)
 {
     const int64_t dv = r->problem->dim[SYM_D_V];
-    if (r->problem->dtype == LATHE_F64)
+    if (r->problem->dtype[DTYPE_O] == LATHE_F64)
         snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
     else if (dv > ATTENTION_MOST_DV)
         snprintf(why, REASON_BYTES, "d_v = %lld; it takes up to %d", (long long)dv, ATTENTION_MOST_DV);

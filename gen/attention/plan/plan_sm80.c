@@ -5,6 +5,7 @@
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
 #include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,11 +37,12 @@ static const struct tile_row F32_TILES[] = {
 };
 
 /* shared_layout of attention/fwd_sm80.cuh. */
-static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, int element, bool o_f32, bool diag)
+static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, int element, bool stores_o,
+                          bool diag)
 {
     int q = t->bm * d_pad * element;
     int ring = t->stages * t->bn * (d_pad + dv_pad) * element;
-    int o = o_f32 || element == 4 ? 0 : t->bm * dv_pad * 2;
+    int o = stores_o ? t->bm * dv_pad * 2 : 0;
     int body = t->q_in_regs ? (q > ring ? q : ring) : q + ring;
     return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
 }
@@ -50,8 +52,9 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
     const bool diag = r->attention->diagonal >= 0;
     const int d_pad = plan->attention.d_pad;
     const int dv_pad = plan->attention.dv_pad;
-    const int smem = attention_smem(t, d_pad, dv_pad, (int)lathe_dtype_size(r->problem->dtype),
-                                    plan->attention.o_f32, diag);
+    const bool stores_o = !plan->attention.o_f32 && lathe__element_bytes(r->problem, DTYPE_O) == 2;
+    const int smem =
+        attention_smem(t, d_pad, dv_pad, lathe__element_bytes(r->problem, DTYPE_Q), stores_o, diag);
     if (d_pad > t->max_d || dv_pad > t->max_dv || smem > r->device->smem_bytes || r->device->sm < t->min_sm ||
         r->device->sm > t->max_sm || !plan_tile_is_wanted(r, t))
         return false;
@@ -86,7 +89,7 @@ bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char
     plan->attention.pair = PAIR_COPIED;
     if (!plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
         return false;
-    if (r->problem->dtype == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan)) {
+    if (r->problem->dtype[DTYPE_Q] == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan)) {
         plan_say_copies(r, plan);
         plan_say_pair(r, plan);
         return true;

@@ -10,6 +10,7 @@
 #include "gen/base/diag.h"
 #include "gen/derive/diff.h"
 #include "gen/prove/proof.h"
+#include "runtime/recipe/bind.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static bool open_kernel(struct bench *b, char *why)
 {
     struct problem problem = b->call.problem;
     const struct signature *sig = &b->p->backward;
-    problem.dtype = LATHE_F16;
+    lathe__problem_set_dtype(&problem, LATHE_F16);
     problem.present = ~UINT64_C(0);
     snprintf(why, WHY_BYTES, "memory ran out");
     return attention_lower_backward(b->p->ir, sig, &problem, &b->kernel, &b->formulas, why) == LATHE_OK;
