@@ -5,15 +5,15 @@
 #ifndef LATHE_EMIT_H
 #define LATHE_EMIT_H
 
+#include "gen/base/text.h"
 #include "gen/ir/phases.h"
 #include "gen/ir/spec.h"
 
 struct backward;
 struct kernel_request;
 struct plan;
-struct text_buf;
 
-enum { NODE_NAME_BYTES = 96 };
+enum { NODE_NAME_BYTES = 96, MAX_DECLARED = 8 };
 
 /* Where a value is computed. A value of a later class may use those of an earlier one. */
 enum value_class {
@@ -35,11 +35,13 @@ struct emitter {
     const struct signature *sig;
     const struct problem *problem;
     struct text_buf *out;
-    char (*name)[NODE_NAME_BYTES]; /* per node; "" where it has none in this scope */
-    uint8_t *class_of;             /* enum value_class per node */
-    bool *mark;                    /* scratch, n_nodes */
-    double *most;                  /* per node: an integer is nowhere above it, nor below its opposite */
-    int temp;                      /* number of the next local value */
+    char (*name)[NODE_NAME_BYTES];      /* per node; "" where it has none in this scope */
+    uint8_t *class_of;                  /* enum value_class per node */
+    bool *mark;                         /* scratch, n_nodes */
+    double *most;                       /* per node: an integer is nowhere above it, nor below its opposite */
+    int temp;                           /* number of the next local value */
+    const char *declared[MAX_DECLARED]; /* parameter structs that params_open_once has declared */
+    int n_declared;
 };
 
 /* False: memory ran out. Whether or not, emitter_close frees what there is. */
@@ -99,8 +101,10 @@ const char *reduction_name(int op);
 /* ---- params.c: parameter structs and recipe rows, made together so that they cannot differ */
 
 struct params {
-    struct text_buf *out;  /* the struct's members */
-    struct launch *launch; /* gets a copy of the rows from params_close; NULL: members only */
+    struct text_buf *out;    /* the struct's members */
+    struct text_buf *report; /* where a failure is said, if `out` is `unread`; else NULL */
+    struct text_buf unread;  /* the members of a struct that is declared already */
+    struct launch *launch;   /* gets a copy of the rows from params_close; NULL: members only */
     uint32_t offset;
     uint32_t before; /* bytes of the block in front of the struct */
     int n;
@@ -112,6 +116,9 @@ struct param_at {
     int dim;
 };
 void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type);
+/* The same of a struct that several launches have: the first declares it, in e->out; the others have rows
+   alone. `launch` NULL: it is declared, if nothing has declared it, and nothing is launched. */
+void params_open_once(struct params *p, struct emitter *e, struct launch *launch, const char *type);
 /* The struct comes behind n tensor maps, as in hopper_params of attention/fwd_sm90.cuh. */
 void params_behind_maps(struct params *p, int n);
 void params_close(struct params *p, const char *type);

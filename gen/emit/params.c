@@ -41,6 +41,28 @@ void params_open(struct params *p, struct text_buf *out, struct launch *launch, 
     text_add(out, "struct %s {\n", type);
 }
 
+static bool is_declared(const struct emitter *e, const char *type)
+{
+    for (int i = 0; i < e->n_declared; i++)
+        if (strcmp(e->declared[i], type) == 0)
+            return true;
+    return false;
+}
+
+void params_open_once(struct params *p, struct emitter *e, struct launch *launch, const char *type)
+{
+    if (!is_declared(e, type)) {
+        if (e->n_declared == MAX_DECLARED)
+            text_exceed(e->out, MAX_DECLARED, "parameter structs");
+        else
+            e->declared[e->n_declared++] = type;
+        params_open(p, e->out, launch, type);
+        return;
+    }
+    *p = (struct params){.report = e->out, .launch = launch};
+    p->out = &p->unread;
+}
+
 void params_behind_maps(struct params *p, int n)
 {
     p->before = (uint32_t)n * TENSOR_MAP_BYTES;
@@ -64,10 +86,15 @@ void params_close(struct params *p, const char *type)
 {
     align_to(p, 8);
     const uint32_t alignment = p->before > 0 ? TENSOR_MAP_ALIGNMENT : 8;
-    p->launch->param_bytes = (p->before + p->offset + alignment - 1) / alignment * alignment;
-    keep_rows(p);
+    if (p->launch) {
+        p->launch->param_bytes = (p->before + p->offset + alignment - 1) / alignment * alignment;
+        keep_rows(p);
+    }
     text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type,
              p->offset, type);
+    if (p->report)
+        text_fail_with(p->report, &p->unread);
+    text_free(&p->unread);
 }
 
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg)
@@ -302,13 +329,14 @@ static void mark_map(const struct emitter *e, const struct ir_map *map)
 static void mark_all(const struct emitter *e)
 {
     const struct ir *w = e->w;
-    const struct ir_fn *fn[] = {&w->scale, &w->mask,         &w->bounds,       &w->online,      &w->epilogue,
-                                &w->row,   &w->linear.decay, &w->linear.delta, &w->linear.bonus};
+    const struct ir_fn *fn[] = {&w->scale, &w->mask, &w->bounds, &w->online, &w->epilogue, &w->row};
     const int n = sizeof fn / sizeof *fn;
     memset(e->mark, 0, (size_t)w->n_nodes * sizeof *e->mark);
-    for (int f = 0; f < n; f++)
-        for (int i = 0; i < fn[f]->n_roots; i++)
-            e->mark[fn[f]->root[i]] = true;
+    for (int f = 0; f < n + LINEAR_SLOTS; f++) {
+        const struct ir_fn *one = f < n ? fn[f] : &w->linear.slot[f - n];
+        for (int i = 0; i < one->n_roots; i++)
+            e->mark[one->root[i]] = true;
+    }
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             for (int i = 0; i < w->mod[m].stage[s].fn.n_roots; i++)

@@ -249,9 +249,8 @@ static void print_map(struct text_buf *out, const struct ir *ir, int m)
 static void print_linear(struct text_buf *out, const struct ir *ir)
 {
     const struct ir_linear *l = &ir->linear;
-    print_fn(out, ir, "decay", &l->decay);
-    print_fn(out, ir, "delta", &l->delta);
-    print_fn(out, ir, "bonus", &l->bonus);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        print_fn(out, ir, linear_slot_of((enum linear_function)(k + 1))->name, &l->slot[k]);
     text_add(out, "%s%s%s", l->normalise ? "normalised\n" : "", l->all_tokens ? "over all tokens\n" : "",
              l->reverse ? "reverse\n" : "");
 }

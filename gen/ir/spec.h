@@ -6,6 +6,7 @@
 #define LATHE_GEN_SPEC_H
 
 #include "gen/ir/ir.h"
+#include "gen/ir/linear_slots.h"
 #include "runtime/recipe/recipe.h"
 
 /* What an input says about its values. Of integers an end is a number, or the size of a dim and a number. */
@@ -152,13 +153,20 @@ struct ir_map {
 
 /* Linear attention: S_t = D_t o S_(t-1) + k_t' v_t, o_t = scale q_t S_t, token by token of a sequence. */
 struct ir_linear {
-    struct ir_fn decay; /* root 0: the natural logarithm of D_t, <= 0; empty: there is none */
-    struct ir_fn delta; /* root 0: beta of the delta rule: v_t becomes beta (v_t - k_t (D_t o S_(t-1)));
-                           empty: the additive family */
-    struct ir_fn bonus; /* root 0: u of o_t = scale q_t (S_(t-1) + (u k_t)' v_t); empty: S_t is read */
-    bool normalise;     /* o_t is divided by scale q_t z_t + 1e-10, z_t the sum of k as S_t is that of k' v */
-    bool all_tokens;    /* causal = false: every token reads the sum over all of its sequence */
-    bool reverse;       /* from the last token of a sequence to its first */
+    /* The slots of linear_slots.def. decay, root 0: the natural logarithm of D_t, <= 0; empty: there is none.
+       delta, root 0: beta of the delta rule: v_t becomes beta (v_t - k_t (D_t o S_(t-1))); empty: the
+       additive family. bonus, root 0: u of o_t = scale q_t (S_(t-1) + (u k_t)' v_t); empty: S_t is read. */
+    union {
+        struct ir_fn slot[LINEAR_SLOTS]; /* of enum linear_function - 1 */
+        struct {
+#define LINEAR_SLOT(ID, name, ...) struct ir_fn name;
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+        };
+    };
+    bool normalise;  /* o_t is divided by scale q_t z_t + 1e-10, z_t the sum of k as S_t is that of k' v */
+    bool all_tokens; /* causal = false: every token reads the sum over all of its sequence */
+    bool reverse;    /* from the last token of a sequence to its first */
 };
 
 /* What a mask reads on a tile lies in a box of indices: `count` of each dim, all 1 beyond those that vary;

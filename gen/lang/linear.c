@@ -1,12 +1,10 @@
 /*
- * linear.c: traces linear attention: its decay, delta rule, bonus and mods, and the flags of its recurrence.
+ * linear.c: traces linear attention: the slots of its recurrence, its mods, and the flags.
  * In: the table that the constructor was given. Out: ir->linear, ir->mod, ir->scale.
  */
 #include "gen/base/diag.h"
 #include "gen/ir/kind.h"
 #include "gen/lang/slots.h"
-
-#include <math.h>
 
 /* A field that is true, false or absent. */
 static bool read_flag_or(struct tracer *t, int slots, const char *field, bool absent)
@@ -20,14 +18,22 @@ static bool read_flag_or(struct tracer *t, int slots, const char *field, bool ab
 }
 
 /* A number that the slot may not have, at the function that gives it: a constant has no line. */
-static void check_constant(struct tracer *t, const char *field, const struct ir_fn *fn, double least,
-                           double most, const char *rule)
+static void check_constant(struct tracer *t, const struct linear_slot *slot, const struct ir_fn *fn)
 {
     const struct ir_node *n = fn->n_roots > 0 ? &t->ir->node[fn->root[0]] : NULL;
-    if (!n || n->op != OP_CONST || n->type == TYPE_BOOL || (n->value >= least && n->value <= most))
+    if (!n || !slot->range || n->op != OP_CONST || n->type == TYPE_BOOL ||
+        (n->value >= slot->least && n->value <= slot->most))
         return;
     diag_add(t->diag, t->file[fn->at.line ? fn->at.file : FILE_SPEC].name, fn->at.line, "%s: %s, given %g",
-             field, rule, n->value);
+             slot->name, slot->range, n->value);
+}
+
+static void trace_slot(struct tracer *t, int slots, enum linear_function which, enum trace_slot as)
+{
+    const struct linear_slot *slot = linear_slot_of(which);
+    struct ir_fn *fn = &t->ir->linear.slot[which - 1];
+    trace_function(t, slots, slot->name, as, (struct slot_call){.fn = fn, .n_values = 1});
+    check_constant(t, slot, fn);
 }
 
 void trace_linear(struct tracer *t, int slots)
@@ -39,13 +45,9 @@ void trace_linear(struct tracer *t, int slots)
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_LINEAR_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_LINEAR_VALUE);
     trace_scale(t, slots, SLOT_LINEAR_SCALE);
-    trace_function(t, slots, "decay", SLOT_DECAY, (struct slot_call){.fn = &linear->decay, .n_values = 1});
-    check_constant(t, "decay", &linear->decay, -(double)INFINITY, 0,
-                   "expected the logarithm of a factor of at most 1, a number of at most 0");
-    trace_function(t, slots, "delta", SLOT_DELTA, (struct slot_call){.fn = &linear->delta, .n_values = 1});
-    check_constant(t, "delta", &linear->delta, 0, 2,
-                   "expected a number from 0 to 2, beyond which the state may grow without end");
-    trace_function(t, slots, "bonus", SLOT_BONUS, (struct slot_call){.fn = &linear->bonus, .n_values = 1});
+#define LINEAR_SLOT(ID, name, ...) trace_slot(t, slots, OF_##ID, SLOT_##ID);
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
     trace_mod(t, slots, "output_mod", MOD_OUTPUT, SLOT_LINEAR_OUTPUT);
     linear->normalise = read_flag_or(t, slots, "normalise", false);
     linear->all_tokens = !read_flag_or(t, slots, "causal", true);

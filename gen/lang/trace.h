@@ -37,9 +37,9 @@ enum trace_slot {
     SLOT_LINEAR_KEY,
     SLOT_LINEAR_VALUE,
     SLOT_LINEAR_OUTPUT,
-    SLOT_DECAY,
-    SLOT_DELTA,
-    SLOT_BONUS,
+#define LINEAR_SLOT(ID, name, ...) SLOT_##ID,
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
     SLOT_ROW,
     SLOT_MAP,
     SLOT_COUNT

@@ -84,9 +84,9 @@ static const char *const PARAMETERS[SLOT_COUNT][2] = {
     [SLOT_LINEAR_KEY] = {"v, at, x", "at.i, at.pos"},
     [SLOT_LINEAR_VALUE] = {"v, at, x", "at.i, at.pos"},
     [SLOT_LINEAR_OUTPUT] = {"o, at, x, v", "at.i, at.pos"},
-    [SLOT_DECAY] = {"at, x", "at.b, at.h, at.t, at.i, at.j"},
-    [SLOT_DELTA] = {"at, x", "at.b, at.h, at.t"},
-    [SLOT_BONUS] = {"at, x", "at.h, at.i"},
+#define LINEAR_SLOT(ID, name, varies, fields, ...) [SLOT_##ID] = {"at, x", fields},
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
     [SLOT_ROW] = {"v, at, x", "at.i, at.row, at.n"},
     [SLOT_MAP] = {"v, at, x", "at.NAME of a dim of over"},
 };
@@ -308,9 +308,11 @@ static const uint64_t FIELDS[SLOT_COUNT] = {
     [SLOT_LINEAR_KEY] = BIT(B) | BIT(H_K) | L_SIZES | L_TOKEN | BIT(I),
     [SLOT_LINEAR_VALUE] = L_HEAD | L_TOKEN | BIT(I),
     [SLOT_LINEAR_OUTPUT] = L_HEAD | L_TOKEN | BIT(I),
-    [SLOT_DECAY] = L_HEAD | L_TOKEN | BIT(I) | BIT(J),
-    [SLOT_DELTA] = L_HEAD | L_TOKEN,
-    [SLOT_BONUS] = L_HEAD | BIT(I),
+#define LINEAR_SLOT(ID, name, varies, ...)                                                                   \
+    [SLOT_##ID] = L_HEAD | (((varies)&BY_TOKENS) != 0 ? L_TOKEN : 0) |                                       \
+                  (((varies)&BY_KEYS) != 0 ? BIT(I) : 0) | (((varies)&BY_VALUES) != 0 ? BIT(J) : 0),
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
     [SLOT_ROW] = BIT(ROW) | BIT(COL) | BIT(N) | BIT(N_ROWS),
 };
 

@@ -8,15 +8,6 @@
 
 #include <stdio.h>
 
-const struct ir_fn *linear_function_of(const struct ir *ir, enum linear_function which)
-{
-    const struct ir_fn *const all[LINEAR_FUNCTIONS] = {[OF_SCALE] = &ir->scale,
-                                                       [OF_DECAY] = &ir->linear.decay,
-                                                       [OF_DELTA] = &ir->linear.delta,
-                                                       [OF_BONUS] = &ir->linear.bonus};
-    return all[which];
-}
-
 void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                              struct linear_back *out)
 {

@@ -8,10 +8,6 @@
 #include "gen/heads/sites.h"
 #include "gen/ir/spec.h"
 
-/* As in templates/common/contract.cuh. */
-enum linear_function { OF_SCALE, OF_DECAY, OF_DELTA, OF_BONUS, LINEAR_FUNCTIONS };
-const struct ir_fn *linear_function_of(const struct ir *ir, enum linear_function which);
-
 struct linear_back {
     struct site_list site[LINEAR_FUNCTIONS]; /* values from LEAF_DX, of a token or of a channel */
     struct stage_back stage[MOD_COUNT][MAX_STAGES];

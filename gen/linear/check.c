@@ -8,7 +8,6 @@
 #include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 
-#include <math.h>
 #include <stdio.h>
 
 static bool is_zero(const struct ir *ir, int node)
@@ -81,14 +80,22 @@ bool linear_wants_output(const struct ir *ir)
            (ir->linear.normalise || linear_decay_form(ir) == DECAY_VALUE);
 }
 
+/* What its row of linear_slots.def says. */
+static void check_slot(struct rule *r, enum linear_function which)
+{
+    const struct linear_slot *slot = linear_slot_of(which);
+    struct ir_fn *fn = &r->ir->linear.slot[which - 1];
+    if (fn->n_roots == 0)
+        return;
+    rule_number(r, fn, 0, linear_slot_span(which), slot->name, slot->shape);
+    rule_no_reductions(r, fn, 0, SPAN_DIM, slot->name, slot->sums);
+}
+
 static void check_decay(struct rule *r)
 {
-    struct ir_fn *decay = &r->ir->linear.decay;
+    const struct ir_fn *decay = &r->ir->linear.decay;
     if (decay->n_roots == 0)
         return;
-    rule_number(r, decay, 0, SPAN_Q | SPAN_DIM, "decay", "must be one value per token or channel");
-    rule_no_reductions(r, decay, 0, SPAN_DIM, "decay",
-                       "looks at one channel at a time; give what is summed over channels as an input");
     if (ir_depends_on(r->ir, decay->root[0], OP_AT, AT_I) &&
         ir_depends_on(r->ir, decay->root[0], OP_AT, AT_J))
         rule_broken(r, decay, 0,
@@ -97,20 +104,13 @@ static void check_decay(struct rule *r)
                     "decay");
 }
 
-static void check_delta_and_bonus(struct rule *r)
+static void check_functions(struct rule *r)
 {
-    struct ir_linear *linear = &r->ir->linear;
-    static const char one[] = "must be one value per token and head";
-    if (linear->delta.n_roots > 0) {
-        rule_number(r, &linear->delta, 0, SPAN_Q, "delta", one);
-        rule_no_reductions(r, &linear->delta, 0, SPAN_DIM, "delta", one);
-    }
-    if (linear->bonus.n_roots > 0) {
-        rule_number(r, &linear->bonus, 0, SPAN_DIM, "bonus", "must be one value per head and key channel");
-        rule_no_reductions(r, &linear->bonus, 0, SPAN_DIM, "bonus", "looks at one channel at a time");
-    }
-    rule_number(r, &r->ir->scale, 0, 0, "scale",
-                "must be one value per head; it may use inputs indexed by at.b and at.h");
+    check_slot(r, OF_DECAY);
+    check_decay(r);
+    for (int k = OF_DECAY + 1; k < LINEAR_FUNCTIONS; k++)
+        check_slot(r, (enum linear_function)k);
+    rule_number(r, &r->ir->scale, 0, 0, "scale", linear_slot_of(OF_SCALE)->shape);
 }
 
 /* Slots that do not go together, at the place of the formula that is one too many. */
@@ -131,15 +131,11 @@ static void check_together(struct rule *r)
     const struct ir_linear *linear = &r->ir->linear;
     const bool delta = linear->delta.n_roots > 0;
     const bool bonus = linear->bonus.n_roots > 0;
-    if (linear->all_tokens && linear->decay.n_roots > 0)
-        refuse_pair(r, &linear->decay, "decay",
-                    "goes with causal = true alone: without an order of tokens nothing is older");
-    if (linear->all_tokens && delta)
-        refuse_pair(r, &linear->delta, "delta",
-                    "goes with causal = true alone: it corrects what earlier tokens have left");
-    if (linear->all_tokens && bonus)
-        refuse_pair(r, &linear->bonus, "bonus",
-                    "goes with causal = true alone: it weighs the token's own pair beside the earlier");
+    for (int k = 0; k < LINEAR_SLOTS && linear->all_tokens; k++) {
+        const struct linear_slot *slot = linear_slot_of((enum linear_function)(k + 1));
+        if (slot->order && linear->slot[k].n_roots > 0)
+            refuse_pair(r, &linear->slot[k], slot->name, slot->order);
+    }
     if (input_given(r->ir, &linear->delta) >= 0 &&
         input_given(r->ir, &linear->delta) == input_given(r->ir, &linear->decay))
         refuse_pair(r, &linear->delta, "delta",
@@ -160,25 +156,24 @@ static void check_together(struct rule *r)
 }
 
 /* An input that a slot gives as it is has the values that the slot may have. */
-static void take_range(struct ir *ir, const struct ir_fn *fn, double least, double most)
+static void take_range(struct ir *ir, const struct ir_fn *fn, const struct linear_slot *slot)
 {
     const struct ir_node *n = fn->n_roots > 0 ? &ir->node[fn->root[0]] : NULL;
-    if (!n || (n->op != OP_LOAD && n->op != OP_SCALAR) || ir->input[n->index].range.declared ||
-        ir->input[n->index].range.real)
+    if (!n || !slot->range || (n->op != OP_LOAD && n->op != OP_SCALAR) ||
+        ir->input[n->index].range.declared || ir->input[n->index].range.real)
         return;
     ir->input[n->index].range.real = true;
-    ir->input[n->index].range.least = least;
-    ir->input[n->index].range.most = most;
+    ir->input[n->index].range.least = slot->least;
+    ir->input[n->index].range.most = slot->most;
 }
 
 bool check_linear(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
-    take_range(ir, &ir->linear.decay, -(double)INFINITY, 0);
-    take_range(ir, &ir->linear.delta, 0, 2);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        take_range(ir, &ir->linear.slot[k], linear_slot_of((enum linear_function)(k + 1)));
     rule_mods(&r);
-    check_decay(&r);
-    check_delta_and_bonus(&r);
+    check_functions(&r);
     check_together(&r);
     rule_names(&r);
     return r.ok;

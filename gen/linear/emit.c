@@ -12,16 +12,23 @@
 #include "gen/plan/request.h"
 #include "runtime/recipe/recipe.h"
 
+static const char *const FUNCTION[LINEAR_FUNCTIONS] = {
+#define LINEAR_SLOT(ID, name, ...) [OF_##ID] = #ID,
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+};
+
 /* What the formulas say of the recurrence is compiled in, like the numbers of the plan. */
 static void emit_config_of_spec(struct text_buf *t, const struct emitter *e)
 {
     static const char *const decay[] = {"DECAY_NONE", "DECAY_HEAD", "DECAY_TOKEN", "DECAY_KEY",
                                         "DECAY_VALUE"};
     const struct ir_linear *l = &e->spec->linear;
-    text_add(t, "\nnamespace cfg { // of the recurrence\nconstexpr int DECAY = %s;\n",
+    text_add(t, "\nnamespace cfg { // of the recurrence\nconstexpr int DECAY = %s;\nconstexpr bool ",
              decay[linear_decay_form(e->spec)]);
-    text_add(t, "constexpr bool DELTA = %s, BONUS = %s, NORMALISE = %s;\n", yes(l->delta.n_roots > 0),
-             yes(l->bonus.n_roots > 0), yes(l->normalise));
+    for (int k = OF_DECAY + 1; k < LINEAR_FUNCTIONS; k++)
+        text_add(t, "%s = %s, ", FUNCTION[k], yes(linear_has(e->spec, (enum linear_function)k)));
+    text_add(t, "NORMALISE = %s;\n", yes(l->normalise));
     text_add(t, "constexpr bool CAUSAL = %s, REVERSE = %s, PACKED = %s;\n", yes(!l->all_tokens),
              yes(l->reverse), yes(problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0))));
     text_add(t, "} // namespace cfg\n");

@@ -43,9 +43,9 @@ void linear_strides(struct params *p, const char *name, const struct place *t);
 void linear_element_step(struct params *p, const char *name, const struct place *t);
 void linear_to_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out);
 bool linear_has_unaligned_rows(const struct emitter *e);
-/* `text` gets struct mod_params. */
-void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out,
-                    struct text_buf *text);
+void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out);
+/* Their struct, where files name it and none may be launched. */
+void linear_declare_mod(struct emitter *e, const struct layout *l);
 /* Where a kernel ahead of chunks reads q or k anyway, it applies its mod, too. */
 void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l);
 /* given_q or given_k: as it was given, where it is prepared. */
@@ -55,6 +55,29 @@ void linear_state(struct params *p, const struct emitter *e, const char *prefix,
 void linear_index(struct params *p, const struct emitter *e, const char *name);
 /* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
 struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);
+/* What `launches` of a template of a forward pass puts together: buffers first, then kernels. */
+enum { LINEAR_FEW = 16 }; /* tokens that are taken one by one where others are taken by chunks */
+struct forward {
+    struct emitter *e;
+    const struct layout *l;
+    const struct plan *plan;
+    struct source *out;
+    int ahead; /* buffers: what is made ahead of chunks, what pieces add to the state; -1: there is none */
+    int parts;
+    int pieces; /* of a sequence, in the next launch */
+};
+void forward_place_ahead(struct forward *f); /* chunk_bytes for each chunk of each head */
+void forward_place_parts(struct forward *f);
+/* A kernel of the recurrence, of so many blocks for each head and sequence. */
+struct launch *forward_kernel(struct forward *f, const char *role, int slices);
+void forward_only_where(struct launch *launch, enum sym size, int32_t least, int32_t most);
+void forward_few(struct forward *f); /* token by token, where tokens are few */
+/* Where they are more: a block for each chunk, ahead of what goes along them; */
+void forward_ahead(struct forward *f, const char *role);
+/* blocks that go along the chunks of a piece of few long sequences; */
+struct launch *forward_of_pieces(struct forward *f, const char *role, int slices);
+void forward_chunks(struct forward *f);          /* or of a whole sequence. */
+bool linear_is_prepared(const struct layout *l); /* q or k: by the kernel ahead */
 /* moved[m]: the tensor of mod m goes through the workspace. */
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT]);
@@ -71,10 +94,6 @@ struct back_runs { /* which kernels there are */
 };
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
                                struct source *out, struct back_runs *runs);
-/* What an output mod's adjoint leaves has 16 bits, as kernels that go by mma.sync or wgmma take it. */
-bool linear_back_is_narrow(const struct plan *plan);
-/* cfg::BY_CHUNK: a block makes all gradients of a chunk, and dq_head has the scale. */
-bool linear_back_by_chunk(const struct plan *plan);
 /* struct grads, and of what type the gradient of an input is on the way. */
 void emit_linear_grads(struct emitter *e, const struct linear_back *b);
 #endif

@@ -7,6 +7,7 @@
 #include "gen/base/text.h"
 #include "gen/linear/backward.h"
 #include "gen/linear/emit_recipe.h"
+#include "gen/linear/template.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/recipe.h"
 
@@ -44,7 +45,12 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
 {
     static const char *const form[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
                                        "SITE_DIAGONAL", "SITE_ELEMENT", "SITE_DIM"};
-    static const char *const of[] = {"OF_SCALE", "OF_DECAY", "OF_DELTA", "OF_BONUS"};
+    static const char *const of[LINEAR_FUNCTIONS] = {
+        [OF_SCALE] = "OF_SCALE",
+#define LINEAR_SLOT(ID, name, ...) [OF_##ID] = "OF_" #ID,
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+    };
     int n = 0;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         n += b->site[k].n;
@@ -95,10 +101,10 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
              yes(b->site[OF_DECAY].n > 0), yes(skip), yes(linear_back_reads_output(e->w, b)));
     text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(plan, b)));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
-             yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)),
+             yes(runs->mod[MOD_OUTPUT] && plan->row->linear->wide_dout),
              yes(runs->mod[MOD_QUERY] && !runs->in_chunks[MOD_QUERY]),
              yes(runs->mod[MOD_KEY] && !runs->in_chunks[MOD_KEY]), yes(runs->mod[MOD_VALUE]));
-    if (plan->linear.way == LINEAR_DELTA)
+    if (plan->row->linear->takes_mods)
         text_add(t, "constexpr bool ADJOINT_Q = %s, ADJOINT_K = %s;\n", yes(runs->in_chunks[MOD_QUERY]),
                  yes(runs->in_chunks[MOD_KEY]));
     text_add(t, "} // namespace cfg\n");

@@ -8,20 +8,16 @@
 #include "gen/base/text.h"
 #include "gen/linear/backward.h"
 #include "gen/linear/emit_recipe.h"
+#include "gen/linear/template.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/recipe.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { /* of the templates that they are named after */
        BACK_MOD_THREADS = 256,
        BACK_MOD_TOKENS = 64,
-       TOKEN_THREADS = 256,
        TOKEN_TOKENS = 64,
-       CHUNK_THREADS = 384,
-       DELTA_THREADS = 256,
-       INVERSE_THREADS = 128,
        INPUT_THREADS = 256
 };
 
@@ -125,7 +121,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
         linear_back_times(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
-    params_open(&p, r->declared_input[exact] ? &r->none : r->e->out, launch, type);
+    params_open_once(&p, r->e, launch, type);
     if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
     params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_arg(r->e, input));
@@ -176,7 +172,7 @@ static void add_back_params(struct recipe *r, struct launch *launch)
 {
     static const char *const name[] = {"q", "k", "v"};
     struct params p;
-    params_open(&p, r->declared_params ? &r->none : r->e->out, launch, "linear_back_params");
+    params_open_once(&p, r->e, launch, "linear_back_params");
     for (int t = 0; t < TENSOR_O; t++) {
         linear_pointer(&p, "const void", name[t], &r->l.inner[t]);
         linear_strides(&p, name[t], &r->l.inner[t]);
@@ -191,71 +187,81 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_state(&p, r->e, "const ", "dnorm_out", 3);
     linear_state(&p, r->e, "", "dstate", 4);
     linear_state(&p, r->e, "", "dnorm", 3);
-    const enum linear_way way = r->plan->linear.way;
-    const bool more = way != LINEAR_RECURRENT && way != LINEAR_CHUNKED;
-    for (int k = 0; k < (more ? BUFFERS : BUFFERS_OF_ALL); k++) {
+    const struct linear_template *template = r->plan->row->linear;
+    for (int k = 0; k < (template->few_buffers ? BUFFERS_OF_ALL : BUFFERS); k++) {
         const char *type = k >= BUFFERS_OF_ALL && k < SUMS ? "void" : "float";
         if (r->buffer[k] >= 0)
             params_pointer(&p, type, BUFFER_NAME[k], PARAM_WORK_DATA, r->buffer[k]);
         else
             params_null(&p, type, BUFFER_NAME[k]);
     }
-    if (way == LINEAR_DELTA)
-        for (int t = 0; t < TENSOR_V; t++)
-            linear_given(&p, &r->l, t);
+    for (int t = 0; t < TENSOR_V && template->takes_mods; t++)
+        linear_given(&p, &r->l, t);
     linear_index(&p, r->e, "cu");
     params_token_sizes(&p);
     params_inputs(&p, r->e, "x");
     grads_member(&p, r);
     params_close(&p, "linear_back_params");
-    r->declared_params = true;
 }
 
-/* Blocks for each head of each sequence: */
-static void add_of_heads(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes)
+/* ---- stages of a template --------------------------------------------------------------------------------
+ */
+
+static void finish(struct recipe *r, struct launch *launch, struct product grid, int smem_bytes)
 {
-    struct launch *launch = add_launch(r->out, r->e, role, threads);
-    launch->grid = product_of(blocks);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
+    launch->grid = grid;
     launch->smem_bytes = smem_bytes;
     add_back_params(r, launch);
 }
 
-/* token by token, */
-static void add_walk(struct recipe *r, const char *role, int slices)
+void back_of_heads(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes)
 {
-    add_of_heads(r, role, slices, 32 * r->plan->linear.warps, 0);
+    struct product grid = product_of(blocks);
+    product_times(&grid, SYM_SEQS, 1);
+    product_times(&grid, SYM_H, 1);
+    finish(r, add_launch(r->out, r->e, role, threads), grid, smem_bytes);
 }
 
-/* or chunk by chunk. */
-static void add_chunks(struct recipe *r, const char *role, int units)
+void back_of_chunks(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes)
 {
-    add_of_heads(r, role, units, CHUNK_THREADS, r->plan->linear.smem_bytes);
+    finish(r, add_launch(r->out, r->e, role, threads), linear_chunks(r->e, blocks, SYM_H), smem_bytes);
 }
 
-static void add_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped)
+void back_of_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped)
 {
-    struct launch *launch = add_launch(r->out, r->e, role, TOKEN_THREADS);
-    launch->grid = product_of(1);
-    launch->grid.grouped = grouped;
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, heads, 1);
-    product_times(&launch->grid, SYM_T, TOKEN_TOKENS);
-    add_back_params(r, launch);
+    struct product grid = product_of(1);
+    grid.grouped = grouped;
+    product_times(&grid, SYM_B, 1);
+    product_times(&grid, heads, 1);
+    product_times(&grid, SYM_T, TOKEN_TOKENS);
+    finish(r, add_launch(r->out, r->e, role, BACK_TOKEN_THREADS), grid, 0);
 }
 
-static void add_adjoint(struct recipe *r, int t, const struct place *src, const struct place *grad,
-                        const struct place *dst)
+void back_by_token(struct recipe *r, const char *role, int slices)
 {
-    static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
-    struct launch *launch = add_launch(r->out, r->e, role[t], BACK_MOD_THREADS);
+    back_of_heads(r, role, slices, 32 * r->plan->linear.warps, 0);
+}
+
+void back_divisors(struct recipe *r)
+{
+    if (r->buffer[DIVIDED] >= 0)
+        back_of_tokens(r, "bwd_divisors", SYM_H, false);
+}
+
+bool back_wants_again(const struct recipe *r)
+{
+    return r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
+}
+
+/* ---- mods, and what is of tokens by themselves
+ * ------------------------------------------------------------- */
+
+/* `launch` NULL: the struct is declared. */
+static void adjoint_params(struct recipe *r, struct launch *launch, const struct place *src,
+                           const struct place *grad, const struct place *dst)
+{
     struct params p;
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, grad->heads, 1);
-    product_times(&launch->grid, SYM_T, BACK_MOD_TOKENS);
-    params_open(&p, r->declared_back ? &r->none : r->e->out, launch, "back_mod_params");
+    params_open_once(&p, r->e, launch, "back_mod_params");
     linear_pointer(&p, "const void", "src", src);
     linear_pointer(&p, "const void", "grad", grad);
     linear_strides(&p, "src", src);
@@ -274,44 +280,34 @@ static void add_adjoint(struct recipe *r, int t, const struct place *src, const 
     linear_element_step(&p, "src", src);
     linear_element_step(&p, "grad", grad);
     params_close(&p, "back_mod_params");
-    r->declared_back = true;
 }
 
-/* heads/vector_mod.cuh names the struct, whether or not a mod is launched. */
-static void declare_mod_params(struct recipe *r)
+static void add_adjoint(struct recipe *r, int t, const struct place *src, const struct place *grad,
+                        const struct place *dst)
 {
-    struct source scrap = {.n_launches = 0};
-    if (!r->declared_mod)
-        linear_add_mod(r->e, &r->l, TENSOR_Q, &scrap, r->e->out);
-    for (int i = 0; i < scrap.n_launches; i++)
-        free((void *)(uintptr_t)scrap.launch[i].param);
-    r->declared_mod = true;
+    static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
+    struct launch *launch = add_launch(r->out, r->e, role[t], BACK_MOD_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, grad->heads, 1);
+    product_times(&launch->grid, SYM_T, BACK_MOD_TOKENS);
+    adjoint_params(r, launch, src, grad, dst);
 }
 
-/* linear/backward/chunk_adjoint.cuh names the struct of adjoints, whether or not one is launched: a launch
-   that is thrown away declares it. */
-static void declare_adjoint_params(struct recipe *r)
+/* Files of the template name structs, whether or not a mod or an adjoint is launched. */
+static void declare_adjoints(struct recipe *r)
 {
-    struct source scrap = {.n_launches = 0};
-    struct source *out = r->out;
-    const enum linear_way way = r->plan->linear.way;
-    if (r->declared_back || (way != LINEAR_DELTA && way != LINEAR_KEYED_DELTA))
-        return;
-    r->out = &scrap;
-    add_adjoint(r, TENSOR_O, &r->l.outer[TENSOR_O], &r->l.outer[TENSOR_O], &r->dout);
-    r->out = out;
-    for (int i = 0; i < scrap.n_launches; i++)
-        free((void *)(uintptr_t)scrap.launch[i].param);
+    const struct place *any = &r->l.outer[TENSOR_O];
+    if (r->plan->row->linear->names_adjoints)
+        adjoint_params(r, NULL, any, any, &r->dout);
 }
 
 static void add_mods(struct recipe *r)
 {
     for (int t = 0; t < TENSOR_O; t++)
-        if (r->l.moved[t] && !r->l.prepared[t]) {
-            linear_add_mod(r->e, &r->l, t, r->out, r->declared_mod ? &r->none : r->e->out);
-            r->declared_mod = true;
-        }
-    declare_mod_params(r);
+        if (r->l.moved[t] && !r->l.prepared[t])
+            linear_add_mod(r->e, &r->l, t, r->out);
+    linear_declare_mod(r->e, &r->l);
 }
 
 /* What flows back to o: through the output mod, whose o was made again if a formula reads it, or to rows that
@@ -336,140 +332,22 @@ static bool any_site(const struct recipe *r)
     return any;
 }
 
-/* Of the delta rule in chunks: blocks for each chunk of each head, */
-static void add_delta_chunks(struct recipe *r, const char *role, int threads, int smem_bytes, int blocks)
-{
-    struct launch *launch = add_launch(r->out, r->e, role, threads);
-    launch->grid = linear_chunks(r->e, blocks, SYM_H);
-    launch->smem_bytes = smem_bytes;
-    add_back_params(r, launch);
-}
-
-/* or for some value channels of each head and sequence, `ways` of going along its chunks. */
-static void add_delta_walk(struct recipe *r, const char *role, int ways, int smem_bytes)
-{
-    add_of_heads(r, role, ways * r->plan->linear.chunk_slices, r->plan->linear.chunk_threads, smem_bytes);
-}
-
-/* Both walks in one launch, which fills the device with half as many heads: if nothing in between makes what
-   the way back reads of what the other leaves. */
-static bool walks_at_once(const struct recipe *r)
-{
-    return r->plan->linear.walks_at_once && r->buffer[AGAIN_O] < 0;
-}
-
-/* Of linear/backward/keyed_delta.cuh: walks along the chunks both ways, then a block for each chunk. */
-static void add_keyed(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    add_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, plan->key_parts);
-}
-
-/* Of linear/backward/additive.cuh: the same, with 64 rows of the state in a walk's block. */
-static void add_blocks(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    if (r->buffer[DIVIDED] >= 0) {
-        add_tokens(r, "bwd_divisors", SYM_H, false);
-        r->dout = r->divided;
-    }
-    add_of_heads(r, "bwd_states", 2 * plan->row_slices * plan->chunk_slices, DELTA_THREADS, plan->walk_bytes);
-    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, plan->key_parts);
-    if (plan->key_parts > 1)
-        add_tokens(r, "bwd_values", SYM_H, false);
-}
-
-/* What walks along the tokens, and what is summed beside it. */
-static void add_walks(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    if (r->buffer[DIVIDED] >= 0)
-        add_tokens(r, "bwd_divisors", SYM_H, false);
-    add_walk(r, "bwd_columns", plan->slices);
-    add_walk(r, "bwd_queries", plan->row_slices);
-    add_walk(r, "bwd_keys", plan->row_slices);
-}
-
-/* What chunks begin with: the inverse of each, and the states in front of them. */
-static void add_beginnings(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    if (plan->way == LINEAR_KEYED_DELTA)
-        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse, 1);
-    if (plan->way != LINEAR_DELTA)
-        return;
-    add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse, 1);
-    if (!walks_at_once(r))
-        add_delta_walk(r, "bwd_states", 1, plan->again_bytes);
-}
-
-/* The forward pass as far as the way back needs it. */
-static void add_again(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    add_beginnings(r);
-    if (r->buffer[AGAIN_O] < 0 && r->buffer[ERRORS] < 0)
-        return;
-    switch (plan->way) {
-    case LINEAR_DELTA:
-        add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes, 1);
-        break;
-    case LINEAR_CHUNKED:
-        add_chunks(r, "bwd_again", 1);
-        break;
-    case LINEAR_RECURRENT:
-    case LINEAR_ADDITIVE:
-    case LINEAR_KEYED_DELTA:
-        add_walk(r, "bwd_again", plan->slices);
-        break;
-    }
-}
-
-static void add_back(struct recipe *r)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    switch (plan->way) {
-    case LINEAR_KEYED_DELTA:
-        add_keyed(r);
-        break;
-    case LINEAR_ADDITIVE:
-        add_blocks(r);
-        break;
-    case LINEAR_DELTA:
-        if (walks_at_once(r))
-            add_delta_walk(r, "bwd_states", 2, plan->walk_bytes);
-        else
-            add_delta_walk(r, "bwd_back", 1, plan->walk_bytes);
-        add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes, 1);
-        break;
-    case LINEAR_CHUNKED:
-        add_chunks(r, "bwd_chunks", plan->units);
-        if (r->buffer[DLOG] >= 0)
-            add_of_heads(r, "bwd_decay", 1, TOKEN_THREADS, 0);
-        break;
-    case LINEAR_RECURRENT:
-        add_walks(r);
-        break;
-    }
-}
-
 static void add_kernels(struct recipe *r, const struct back_runs *runs)
 {
-    const struct linear_plan *plan = &r->plan->linear;
+    const struct linear_template *template = r->plan->row->linear;
     const bool bonus = r->e->spec->linear.bonus.n_roots > 0;
-    add_again(r);
+    template->again(r);
     if (runs->mod[MOD_OUTPUT])
         add_output_adjoint(r);
-    add_back(r);
+    template->back(r);
     if (any_site(r) || bonus)
-        add_tokens(r, "bwd_tokens", SYM_H, false);
-    if (plan->way != LINEAR_DELTA)
-        add_tokens(r, "bwd_heads", SYM_H_K, linear_back_by_chunk(r->plan) || !linear_back_keeps_heads(r));
+        back_of_tokens(r, "bwd_tokens", SYM_H, false);
+    if (!template->no_heads)
+        back_of_tokens(r, "bwd_heads", SYM_H_K, template->by_chunk || !linear_back_keeps_heads(r));
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t] && !runs->in_chunks[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);
-    declare_adjoint_params(r);
+    declare_adjoints(r);
 }
 
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
@@ -486,6 +364,4 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
     add_kernels(&r, runs);
     add_input_kernels(&r, true);
     declare_input_params(&r);
-    text_fail_with(e->out, &r.none);
-    text_free(&r.none);
 }

@@ -6,9 +6,10 @@
 #include "gen/linear/emit_recipe.h"
 #include "gen/arguments/problem.h"
 #include "gen/linear/linear.h"
+#include "gen/linear/template.h"
 #include "gen/plan/plan.h"
 
-enum { SLICE = 64, EXACT_SUM_BYTES = 48, TILE_STEP = 32 }; /* of the templates */
+enum { EXACT_SUM_BYTES = 48 }; /* of the templates */
 
 static const char *const GRADIENT[TENSOR_O] = {"dq", "dk", "dv"};
 
@@ -25,150 +26,62 @@ void linear_back_times(struct product *p, const struct sig_dim *dim, int tile)
         product_times(p, (enum sym)dim->sym, tile);
 }
 
-static struct product lines(int64_t scale)
+/* ---- buffers of templates --------------------------------------------------------------------------------
+ */
+
+struct product back_lines(int64_t bytes)
 {
-    struct product p = product_of(scale);
+    struct product p = product_of(bytes);
     product_times(&p, SYM_B, 1);
     product_times(&p, SYM_H, 1);
     product_times(&p, SYM_T, 1);
     return p;
 }
 
-static void place_tokens(struct recipe *r, bool has, enum buffer_of which, int floats)
+void back_place_tokens(struct recipe *r, bool has, enum buffer_of which, int floats)
 {
-    r->buffer[which] = has ? add_buffer(r->out, r->e, lines(4ll * floats)) : -1;
+    r->buffer[which] = has ? add_buffer(r->out, r->e, back_lines(4ll * floats)) : -1;
 }
 
-/* Of saved tiles: columns of the state where its decay varies by value channel, else rows. */
-static int64_t saved_bytes(const struct recipe *r, bool by_value)
+void back_place_sequences(struct recipe *r, enum buffer_of which, int64_t bytes)
 {
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int values = (int)r->e->problem->dim[SYM_D_V] + (r->e->spec->linear.normalise ? 1 : 0);
-    const int pad = ((by_value ? d : values) + TILE_STEP - 1) / TILE_STEP * TILE_STEP;
-    const int columns = pad > 128 ? 2 : 4;
-    const int slices = by_value ? r->plan->linear.slices : r->plan->linear.row_slices;
-    return 4ll * slices * (pad / TILE_STEP) * 4 * columns * 32 * r->plan->linear.warps;
+    struct product p = product_of(bytes);
+    product_times(&p, SYM_SEQS, 1);
+    product_times(&p, SYM_H, 1);
+    r->buffer[which] = add_buffer(r->out, r->e, p);
 }
 
-static void place_saved(struct recipe *r, bool by_value)
+void back_place_chunks(struct recipe *r, enum buffer_of which, int64_t bytes)
 {
-    struct product chunks = product_of(saved_bytes(r, by_value));
-    struct product ends = chunks;
-    const struct emitter *e = r->e;
-    product_times(&chunks, SYM_B, 1);
-    product_times(&chunks, SYM_H, 1);
-    product_times(&chunks, SYM_T, r->plan->linear.chunk);
-    r->buffer[CHUNKS] = add_buffer(r->out, e, chunks);
-    if (!problem_has(e->problem, lathe__arg_find(e->sig, "dstate_out", 0)) &&
-        !problem_has(e->problem, lathe__arg_find(e->sig, "dnorm_out", 0)))
-        return;
-    product_times(&ends, SYM_SEQS, 1);
-    product_times(&ends, SYM_H, 1);
-    r->buffer[ENDS] = add_buffer(r->out, e, ends);
+    r->buffer[which] = add_buffer(r->out, r->e, linear_chunks(r->e, bytes, SYM_H));
 }
 
-/* Of linear/backward/chunks_sm90.cuh: sums of a token's slices of channels, q dq and k dk, and the last
-   states' part of them; heads that share a head of k leave dq and dk each. */
-static void place_chunks(struct recipe *r, bool gradient)
+void back_place_heads(struct recipe *r, struct product bytes, bool grouped)
 {
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int slices = r->plan->linear.row_slices;
-    struct product heads = lines(4ll * d);
-    struct product ends = product_of(4ll * slices);
-    heads.grouped = true;
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    place_tokens(r, gradient, DLOG, 1);
-    place_tokens(r, gradient, READS, slices);
-    place_tokens(r, gradient, WRITES, slices);
-    if (!gradient || !problem_has(r->e->problem, lathe__arg_find(r->e->sig, "dstate_out", 0)))
-        return;
-    product_times(&ends, SYM_SEQS, 1);
-    product_times(&ends, SYM_H, 1);
-    r->buffer[ENDS] = add_buffer(r->out, r->e, ends);
+    bytes.grouped = grouped;
+    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, bytes);
+    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, bytes);
 }
 
-/* Of 64 rows and columns, in f16 with 16 bytes for their scale. */
-static int64_t state_bytes(const struct recipe *r)
+void back_place_states(struct recipe *r, int squares)
 {
-    return 2ll * SLICE * SLICE + (r->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? 16 : 0);
+    const int64_t square = 2ll * BACK_SLICE * BACK_SLICE + (r->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? 16 : 0);
+    back_place_chunks(r, STATES, squares * square);
+    back_place_chunks(r, DSTATES, squares * square);
 }
 
-/* Of the delta rule: of each chunk of each head the inverse, or all that linear/keyed_delta_prepare.cuh has
-   made of it, the state in front of it and the gradient of that behind it; what its tokens write, and the
-   gradient of that; of each token that of beta. */
-static void place_delta(struct recipe *r, bool gradient)
-{
-    const struct linear_plan *plan = &r->plan->linear;
-    const bool keyed = plan->way == LINEAR_KEYED_DELTA;
-    const int slices = keyed ? plan->chunk_slices : plan->slices;
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const int64_t state = slices * plan->row_slices * state_bytes(r);
-    const int64_t inverse = keyed ? plan->chunk_bytes : LINEAR_INVERSE_BYTES;
-    const struct product values = linear_chunks(r->e, 2ll * LINEAR_CHUNK * SLICE * slices, SYM_H);
-    struct product heads =
-        keyed ? lines(4ll * d) : linear_chunks(r->e, 4ll * LINEAR_CHUNK * SLICE * plan->row_slices, SYM_H_K);
-    heads.grouped = true;
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, inverse, SYM_H));
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
-    r->buffer[WRITTEN] = add_buffer(r->out, r->e, keyed ? values : lines(2ll * d_v));
-    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, keyed ? values : lines(2ll * d_v));
-    if (!keyed && linear_decay_form(r->e->spec) != DECAY_NONE)
-        r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK, SYM_H));
-    const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
-    place_tokens(r, true, DBETA, 1);
-    place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
-                 !keyed   ? 1
-                 : by_key ? d
-                          : plan->key_parts);
-}
+/* ---- what the recipe asks --------------------------------------------------------------------------------
+ */
 
 bool linear_back_keeps_heads(const struct recipe *r)
 {
-    return r->plan->linear.way != LINEAR_ADDITIVE || r->e->spec->linear.bonus.n_roots > 0 ||
+    return !r->plan->row->linear->groups_dq || r->e->spec->linear.bonus.n_roots > 0 ||
            r->b->site[OF_SCALE].n > 0;
 }
 
 bool linear_back_gives(const struct plan *plan, const struct linear_back *b)
 {
-    return (plan->linear.way == LINEAR_ADDITIVE || plan->linear.way == LINEAR_KEYED_DELTA) &&
-           linear_back_gives_decay(b);
-}
-
-/* Of linear/backward/additive.cuh: of each chunk of each head the state in front of it and the gradient of
-   that behind it, in f16 with 16 bytes for the scale of 64 rows and columns; the gradient of each channel's
-   logarithm; dv of each part of the key channels. */
-static void place_blocks(struct recipe *r, bool gradient)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const struct linear_plan *plan = &r->plan->linear;
-    const int64_t state = plan->chunk_slices * plan->row_slices * state_bytes(r);
-    struct product heads = lines(4ll * d);
-    heads.grouped = !linear_back_keeps_heads(r);
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state, SYM_H));
-    place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, d);
-    place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
-    place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
-}
-
-/* And with a normaliser: of each token 1 / divisor, what flows back to that, and do divided; of each chunk
-   the sum of keys in front of it and the gradient of that behind it. */
-static void place_divisors(struct recipe *r)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    r->divided = r->dout;
-    linear_to_workspace(&r->divided, 2, r->e, r->out);
-    r->buffer[DIVIDED_OUT] = r->divided.buffer;
-    place_tokens(r, true, DIVIDED, 2);
-    r->buffer[NORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d, SYM_H));
-    r->buffer[DNORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d, SYM_H));
+    return plan->row->linear->gives_decay && linear_back_gives_decay(b);
 }
 
 static bool reads_element(const struct ir *w, int root)
@@ -200,44 +113,16 @@ static bool has_skip(const struct recipe *r)
 
 static void place_workspace(struct recipe *r)
 {
-    const struct ir_linear *l = &r->e->spec->linear;
-    const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const bool delta = l->delta.n_roots > 0;
     const enum decay_form form = linear_decay_form(r->e->spec);
     const bool gradient = r->b->site[OF_DECAY].n > 0 && form != DECAY_NONE;
-    const bool by_value = form == DECAY_VALUE;
-    const bool outputs = l->normalise || (gradient && by_value) || linear_back_reads_output(r->e->w, r->b);
+    const bool outputs = r->e->spec->linear.normalise || (gradient && form == DECAY_VALUE) ||
+                         linear_back_reads_output(r->e->w, r->b);
     for (int k = 0; k < BUFFERS; k++)
         r->buffer[k] = -1;
-    place_tokens(r, outputs, AGAIN_O, d_v);
-    place_tokens(r, has_skip(r), SKIP, d_v);
-    switch (r->plan->linear.way) {
-    case LINEAR_DELTA:
-    case LINEAR_KEYED_DELTA:
-        place_delta(r, gradient);
-        return;
-    case LINEAR_CHUNKED:
-        place_chunks(r, gradient);
-        return;
-    case LINEAR_ADDITIVE:
-        place_blocks(r, gradient);
-        if (l->normalise)
-            place_divisors(r);
-        return;
-    case LINEAR_RECURRENT:
-        break;
-    }
-    place_tokens(r, l->normalise, DIVIDED, 2);
-    place_tokens(r, delta, ERRORS, d_v);
-    place_tokens(r, delta, DX, d_v);
-    place_tokens(r, true, DQ_HEAD, d);
-    place_tokens(r, true, DK_HEAD, d);
-    place_tokens(r, delta, DK_READ, d);
-    place_tokens(r, gradient, DLOG, by_value ? d_v : d);
-    place_tokens(r, l->bonus.n_roots > 0, OWN, 1);
-    if (gradient)
-        place_saved(r, by_value);
+    back_place_tokens(r, outputs, AGAIN_O, d_v);
+    back_place_tokens(r, has_skip(r), SKIP, d_v);
+    r->plan->row->linear->place(r, gradient);
 }
 
 static void place_sums(struct recipe *r)
@@ -252,16 +137,6 @@ static void place_sums(struct recipe *r)
         r->sum[i] = add_buffer(r->out, r->e, bytes);
         r->out->buffer[r->sum[i]].zero = true;
     }
-}
-
-bool linear_back_is_narrow(const struct plan *plan)
-{
-    return plan->linear.way != LINEAR_RECURRENT;
-}
-
-bool linear_back_by_chunk(const struct plan *plan)
-{
-    return plan->linear.way != LINEAR_RECURRENT && plan->linear.way != LINEAR_ADDITIVE;
 }
 
 /* Of a mod of q or k whose stages take elements by themselves and have no sites:
@@ -299,7 +174,7 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
     if (runs->mod[MOD_OUTPUT])
-        linear_to_workspace(&r->dout, linear_back_is_narrow(r->plan) ? 2 : 4, e, r->out);
+        linear_to_workspace(&r->dout, r->plan->row->linear->wide_dout ? 4 : 2, e, r->out);
 }
 
 void linear_back_place(struct recipe *r, struct back_runs *runs)

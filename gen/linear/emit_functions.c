@@ -1,7 +1,7 @@
 /*
  * emit_functions.c: the functions of the recurrence as members of struct variant, of both passes: head, row,
- * scale, decay, delta, bonus. In: a lowered spec. Out: their text, and which values are kept for a head and a
- * token.
+ * scale, and the slots of gen/ir/linear_slots.def. In: a lowered spec. Out: their text, and which values are
+ * kept for a head and a token.
  */
 #include "gen/base/text.h"
 #include "gen/linear/emit.h"
@@ -51,20 +51,21 @@ void emit_linear_scope(struct functions *f)
     fields_name(f->e, &f->row);
 }
 
-static void emit_function(struct functions *f, const char *head, enum linear_function which, const char *none)
+static void emit_function(struct functions *f, enum linear_function which)
 {
     const struct ir_fn *fn = linear_function_of(f->e->w, which);
-    text_add(f->e->out, "    DEV float %s\n    {\n", head);
+    const struct linear_slot *slot = linear_slot_of(which);
+    text_add(f->e->out, "    DEV float %s(" AT_HEAD "%s%s)\n    {\n", slot->name,
+             (slot->varies & BY_TOKENS) != 0 ? ", const row &v" : "",
+             (slot->varies & (BY_KEYS | BY_VALUES)) != 0 ? ", int i" : "");
     emit_linear_scope(f);
-    emit_return(f->e, fn->n_roots > 0 ? fn->root[0] : -1, none);
+    emit_return(f->e, fn->n_roots > 0 ? fn->root[0] : -1, slot->none);
     text_add(f->e->out, "    }\n");
 }
 
 void emit_linear_functions(struct functions *f)
 {
     emit_head_and_row(f);
-    emit_function(f, "scale(" AT_HEAD ")", OF_SCALE, "1.0f");
-    emit_function(f, "decay(" AT_HEAD ", const row &v, int i)", OF_DECAY, "0.0f");
-    emit_function(f, "delta(" AT_HEAD ", const row &v)", OF_DELTA, "1.0f");
-    emit_function(f, "bonus(" AT_HEAD ", int i)", OF_BONUS, "0.0f");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        emit_function(f, (enum linear_function)k);
 }

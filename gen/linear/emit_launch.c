@@ -5,6 +5,7 @@
  */
 #include "gen/linear/columns.h"
 #include "gen/linear/emit.h"
+#include "gen/linear/template.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
@@ -117,20 +118,13 @@ void linear_element_step(struct params *p, const char *name, const struct place 
         params_product(p, member, &one);
 }
 
-/* One struct mod_params serves all mods; the rows differ. */
-void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out,
-                    struct text_buf *text)
+/* One struct serves all mods; the rows differ. `launch` NULL: it is declared. */
+static void mod_params(struct emitter *e, const struct layout *l, int t, struct launch *launch)
 {
-    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
     const struct place *from = t == TENSOR_O ? &l->inner[t] : &l->outer[t];
     const struct place *to = t == TENSOR_O ? &l->outer[t] : &l->inner[t];
-    struct launch *launch = add_launch(out, e, role[t], MOD_BLOCK_THREADS);
     struct params p;
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, from->heads, 1);
-    product_times(&launch->grid, SYM_T, MOD_BLOCK_TOKENS);
-    params_open(&p, text, launch, "mod_params");
+    params_open_once(&p, e, launch, "mod_params");
     linear_pointer(&p, "const void", "src", from);
     linear_pointer(&p, "void", "dst", to);
     linear_strides(&p, "src", from);
@@ -143,6 +137,22 @@ void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct sou
     if (linear_has_unaligned_rows(e))
         linear_element_step(&p, "src", from);
     params_close(&p, "mod_params");
+}
+
+void linear_declare_mod(struct emitter *e, const struct layout *l)
+{
+    mod_params(e, l, TENSOR_Q, NULL);
+}
+
+void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out)
+{
+    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    struct launch *launch = add_launch(out, e, role[t], MOD_BLOCK_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, (t == TENSOR_O ? l->inner[t] : l->outer[t]).heads, 1);
+    product_times(&launch->grid, SYM_T, MOD_BLOCK_TOKENS);
+    mod_params(e, l, t, launch);
 }
 
 /* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. prefix: "const
@@ -184,7 +194,7 @@ void linear_index(struct params *p, const struct emitter *e, const char *name)
         params_product(p, member, &none);
 }
 
-static bool is_prepared(const struct layout *l)
+bool linear_is_prepared(const struct layout *l)
 {
     return l->prepared[TENSOR_Q] || l->prepared[TENSOR_K];
 }
@@ -207,17 +217,13 @@ void linear_given(struct params *p, const struct layout *l, int t)
     }
 }
 
-struct beside { /* buffers of the recurrence; -1: there is none */
-    int inverse, parts;
-    int pieces; /* of a sequence, in this launch */
-};
-
 /* linear_params, of every kernel of the recurrence. */
-static void add_params(struct emitter *e, struct launch *launch, const struct layout *l,
-                       const struct plan *plan, const struct beside *beside, struct text_buf *text)
+static void add_params(const struct forward *f, struct launch *launch)
 {
+    const struct layout *l = f->l;
+    struct emitter *e = f->e;
     struct params p;
-    params_open(&p, text, launch, "linear_params");
+    params_open_once(&p, e, launch, "linear_params");
     for (int t = 0; t < TENSOR_COUNT; t++)
         linear_pointer(&p, t == TENSOR_O ? "void" : "const void", NAME[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -229,15 +235,15 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     linear_index(&p, e, "cu");
     linear_index(&p, e, "state_index");
     params_sym(&p, "slots", SYM_SLOTS);
-    if (beside->inverse >= 0)
-        params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, beside->inverse);
-    else if (plan->linear.way != LINEAR_RECURRENT)
+    if (f->ahead >= 0)
+        params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, f->ahead);
+    else if (!f->plan->row->linear->one_by_one)
         params_null(&p, "void", "inverse");
-    for (int t = TENSOR_Q; t <= TENSOR_K && is_prepared(l); t++)
+    for (int t = TENSOR_Q; t <= TENSOR_K && linear_is_prepared(l); t++)
         linear_given(&p, l, t);
-    if (beside->parts >= 0) {
-        const struct product pieces = product_of(beside->pieces);
-        params_pointer(&p, "float", "parts", PARAM_WORK_DATA, beside->parts);
+    if (f->parts >= 0) {
+        const struct product pieces = product_of(f->pieces);
+        params_pointer(&p, "float", "parts", PARAM_WORK_DATA, f->parts);
         params_product(&p, "pieces", &pieces);
     }
     params_token_sizes(&p);
@@ -255,123 +261,79 @@ struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym he
     return p;
 }
 
-/* One kernel of the recurrence. */
-static struct launch *add_kernel(struct emitter *e, const struct layout *l, const struct plan *plan,
-                                 const char *role, int slices, const struct beside *beside,
-                                 struct source *out, struct text_buf *text)
+/* ---- stages of a forward pass ----------------------------------------------------------------------------
+ */
+
+struct launch *forward_kernel(struct forward *f, const char *role, int slices)
 {
-    struct launch *launch = add_launch(out, e, role, 32 * plan->linear.warps);
+    struct launch *launch = add_launch(f->out, f->e, role, 32 * f->plan->linear.warps);
     launch->grid = product_of(slices);
     product_times(&launch->grid, SYM_SEQS, 1);
     product_times(&launch->grid, SYM_H, 1);
-    add_params(e, launch, l, plan, beside, text);
+    add_params(f, launch);
     return launch;
 }
 
-static void only_where(struct launch *launch, enum sym size, int32_t least, int32_t most)
+void forward_only_where(struct launch *launch, enum sym size, int32_t least, int32_t most)
 {
     launch->when = (uint8_t)size;
     launch->least = least;
     launch->most = most;
 }
 
-/* Of pieces of few long sequences. */
-static struct launch *add_of_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
-                                    const char *role, int slices, const struct beside *beside,
-                                    struct source *out, struct text_buf *again)
+void forward_few(struct forward *f)
 {
-    const struct linear_plan *to = &plan->linear;
-    struct launch *launch = add_kernel(e, l, plan, role, slices, beside, out, again);
+    forward_only_where(forward_kernel(f, "fwd", f->plan->linear.slices), SYM_T, 0, LINEAR_FEW);
+}
+
+void forward_place_ahead(struct forward *f)
+{
+    f->ahead = add_buffer(f->out, f->e, linear_chunks(f->e, f->plan->linear.chunk_bytes, SYM_H));
+}
+
+void forward_ahead(struct forward *f, const char *role)
+{
+    struct launch *launch = forward_kernel(f, role, f->plan->linear.slices);
+    launch->grid = linear_chunks(f->e, 1, SYM_H);
+    launch->smem_bytes = f->plan->linear.inverse;
+    forward_only_where(launch, SYM_T, LINEAR_FEW + 1, INT32_MAX);
+}
+
+void forward_chunks(struct forward *f)
+{
+    struct launch *launch = forward_kernel(f, "chunks", f->plan->linear.chunk_slices);
+    launch->threads = f->plan->linear.chunk_threads;
+    launch->smem_bytes = f->plan->linear.smem_bytes;
+    forward_only_where(launch, SYM_T, LINEAR_FEW + 1, INT32_MAX);
+}
+
+/* part_layout of linear/additive_tiles.cuh: of the blocks that there are at most, and one a sequence. */
+void forward_place_parts(struct forward *f)
+{
+    const struct linear_plan *to = &f->plan->linear;
+    struct product bytes = product_of((int64_t)to->part_bytes * (to->pieces + 1) * to->chunk_slices);
+    product_times(&bytes, SYM_SEQS, 1);
+    product_times(&bytes, SYM_H, 1);
+    f->parts = add_buffer(f->out, f->e, bytes);
+    f->out->buffer[f->parts].most = product_of(2ll * to->part_bytes * to->piece_blocks);
+}
+
+struct launch *forward_of_pieces(struct forward *f, const char *role, int slices)
+{
+    const struct linear_plan *to = &f->plan->linear;
+    struct launch *launch = forward_kernel(f, role, slices);
     launch->grid.scale *= to->pieces;
     launch->grid_limit = to->piece_blocks / to->chunk_slices * slices;
     launch->threads = to->chunk_threads;
     launch->smem_bytes = to->smem_bytes;
-    only_where(launch, SYM_T, to->pieces_from, INT32_MAX);
+    forward_only_where(launch, SYM_T, to->pieces_from, INT32_MAX);
     return launch;
-}
-
-/* Of a whole sequence a block; or of a piece, behind what each piece adds to the state. With the delta rule a
-   piece also has a matrix by which it multiplies what was there, and a scan gives all first states. */
-static void add_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
-                       struct beside beside, struct source *out, struct text_buf *again)
-{
-    enum { SCAN_THREADS = 512, SCAN_COLUMNS = 8 }; /* linear/delta_sm90.cuh */
-    const struct linear_plan *to = &plan->linear;
-    const int columns = LINEAR_CHUNK * to->groups;
-    const int pad = round_up(e->problem->dim[SYM_D], LINEAR_CHUNK);
-    const int matrix = columns > 0 ? (pad + columns - 1) / columns : 0;
-    beside.pieces = to->pieces;
-    (void)add_of_pieces(e, l, plan, "states", to->chunk_slices + matrix, &beside, out, again);
-    if (matrix > 0) {
-        struct launch *scan =
-            add_kernel(e, l, plan, "scan", to->chunk_slices * columns / SCAN_COLUMNS, &beside, out, again);
-        scan->threads = SCAN_THREADS;
-        scan->smem_bytes = 4 * SCAN_COLUMNS * (pad + SCAN_THREADS);
-        only_where(scan, SYM_T, to->pieces_from, INT32_MAX);
-    }
-    (void)add_of_pieces(e, l, plan, "chunks", to->chunk_slices, &beside, out, again);
-}
-
-/* part_layout of linear/additive_tiles.cuh: of the blocks that there are at most, and one a sequence. */
-static int add_part_buffer(const struct emitter *e, const struct linear_plan *to, struct source *out)
-{
-    struct product bytes = product_of((int64_t)to->part_bytes * (to->pieces + 1) * to->chunk_slices);
-    product_times(&bytes, SYM_SEQS, 1);
-    product_times(&bytes, SYM_H, 1);
-    const int buffer = add_buffer(out, e, bytes);
-    out->buffer[buffer].most = product_of(2ll * to->part_bytes * to->piece_blocks);
-    return buffer;
-}
-
-enum { FEW = 16 }; /* tokens that are taken one by one where others are taken by chunks */
-
-/* By chunks, but one by one where tokens are few; with the delta rule what chunks need is made in front of
- * them. */
-static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
-                         struct source *out, struct text_buf *again)
-{
-    const struct linear_plan *to = &plan->linear;
-    struct beside beside = {-1, -1, 1};
-    struct launch *launch = NULL;
-    if (to->inverse > 0)
-        beside.inverse = add_buffer(out, e, linear_chunks(e, to->chunk_bytes, SYM_H));
-    if (to->pieces > 0)
-        beside.parts = add_part_buffer(e, to, out);
-    only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
-    if (to->inverse > 0) {
-        launch =
-            add_kernel(e, l, plan, to->way == LINEAR_KEYED_DELTA || is_prepared(l) ? "prepare" : "inverse",
-                       to->slices, &beside, out, again);
-        launch->grid = linear_chunks(e, 1, SYM_H);
-        launch->smem_bytes = to->inverse;
-        only_where(launch, SYM_T, FEW + 1, INT32_MAX);
-    }
-    if (to->pieces > 0)
-        add_pieces(e, l, plan, beside, out, again);
-    launch = add_kernel(e, l, plan, "chunks", to->chunk_slices, &beside, out, again);
-    launch->threads = to->chunk_threads;
-    launch->smem_bytes = to->smem_bytes;
-    only_where(launch, SYM_T, FEW + 1, INT32_MAX);
-}
-
-static void add_recurrence(struct emitter *e, const struct layout *l, const struct plan *plan,
-                           struct source *out)
-{
-    struct text_buf again = {0}; /* the struct is declared already */
-    const struct beside none = {-1, -1, 1};
-    if (plan->linear.way != LINEAR_RECURRENT)
-        add_by_chunk(e, l, plan, out, &again);
-    else
-        (void)add_kernel(e, l, plan, "fwd", plan->linear.slices, &none, out, e->out);
-    text_fail_with(e->out, &again);
-    text_free(&again);
 }
 
 void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l)
 {
-    const struct linear_plan *to = &plan->linear;
     for (int t = TENSOR_Q; t <= TENSOR_K; t++)
-        l->prepared[t] = to->inverse > 0 && to->way != LINEAR_KEYED_DELTA && e->w->mod[t].n_stages > 0 &&
+        l->prepared[t] = plan->row->linear->takes_mods && e->w->mod[t].n_stages > 0 &&
                          !arg_in(e->problem->unaligned, l->outer[t].arg);
 }
 
@@ -379,21 +341,17 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
                           bool moved[MOD_COUNT])
 {
     struct layout l;
-    struct text_buf again = {0}; /* structs that are declared already */
-    bool declared = false;
+    struct forward f = {.e = e, .l = &l, .plan = plan, .out = out, .ahead = -1, .parts = -1, .pieces = 1};
     linear_layout(e, &l, TENSOR_COUNT, out);
     linear_choose_prepared(e, plan, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O)
-            add_recurrence(e, &l, plan, out);
+            plan->row->linear->launches(&f);
         if (!l.moved[t])
             continue;
-        linear_add_mod(e, &l, t, out, declared ? &again : e->out);
+        linear_add_mod(e, &l, t, out);
         if (l.prepared[t])
-            only_where(&out->launch[out->n_launches - 1], SYM_T, 0, FEW);
-        declared = true;
+            forward_only_where(&out->launch[out->n_launches - 1], SYM_T, 0, LINEAR_FEW);
     }
-    text_fail_with(e->out, &again);
-    text_free(&again);
 }

@@ -43,7 +43,6 @@ struct recipe {
     const struct linear_back *b;
     const struct plan *plan;
     struct source *out;
-    struct text_buf none; /* of structs that are declared once */
     struct layout l;
     struct place dout;             /* what flows back to o: as given, or what an adjoint left */
     struct place divided;          /* that by the divisors of a normaliser */
@@ -51,7 +50,7 @@ struct recipe {
     struct place grad[TENSOR_O];   /* the same ahead of the adjoints of mods */
     int buffer[BUFFERS];
     int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
-    bool declared_params, declared_mod, declared_back, declared_input[2];
+    bool declared_input[2];
 };
 
 /* ---- emit_backward_place.c: where everything lives */
@@ -69,5 +68,31 @@ bool linear_back_gives(const struct plan *plan, const struct linear_back *b);
 bool linear_back_reads_output(const struct ir *w, const struct linear_back *b);
 /* Of gradients as they are given and ahead of adjoints; buffers; exact sums. */
 void linear_back_place(struct recipe *r, struct back_runs *runs);
+
+/* What `place` of a template puts together: so many bytes for each token of each head of v; a buffer of so
+   many floats of that, if `has`; a buffer for each sequence and head; for each chunk of each head. */
+enum { BACK_SLICE = 64 }; /* rows or columns of the state in a block of a kernel that goes by chunks */
+struct product back_lines(int64_t bytes);
+void back_place_tokens(struct recipe *r, bool has, enum buffer_of which, int floats);
+void back_place_sequences(struct recipe *r, enum buffer_of which, int64_t bytes);
+void back_place_chunks(struct recipe *r, enum buffer_of which, int64_t bytes);
+/* DQ_HEAD, DK_HEAD: gradients of q and k for each head of v; grouped: only where heads share one of k. */
+void back_place_heads(struct recipe *r, struct product bytes, bool grouped);
+/* STATES, DSTATES: of each chunk the state in front of it, and the gradient of that behind it, in squares of
+   BACK_SLICE by BACK_SLICE in 16 bits; in f16 each has 16 bytes for its scale. */
+void back_place_states(struct recipe *r, int squares);
+
+/* ---- emit_backward_launch.c: what `again` and `back` of a template put together */
+
+/* Blocks for each head of each sequence; for each chunk of each head; for 64 tokens of each of `heads`. */
+void back_of_heads(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes);
+void back_of_chunks(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes);
+void back_of_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped);
+void back_by_token(struct recipe *r, const char *role, int slices); /* of heads, token by token */
+enum { BACK_TOKEN_THREADS = 256 };
+/* bwd_divisors, where there is a normaliser. */
+void back_divisors(struct recipe *r);
+/* Does the way back read o of the forward pass, or what its delta rule corrected by? */
+bool back_wants_again(const struct recipe *r);
 
 #endif

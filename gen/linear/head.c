@@ -1,6 +1,6 @@
 /*
  * head.c: a head of one sequence on the host device: where it begins, which state it has, and its tokens
- * after query_mod, key_mod and value_mod, with decays, betas and bonus. In: a bound call. Out: struct
+ * after query_mod, key_mod and value_mod, with what the slots give. In: a bound call. Out: struct
  * linear_head, which owns t * (2 d + 2 d_v + ...) doubles; linear_head_free.
  */
 #include "gen/ir/tensor.h"
@@ -115,10 +115,21 @@ static double *doubles(int64_t n)
     return calloc((size_t)(n > 0 ? n : 1), sizeof(double));
 }
 
+static bool allocate_slots(struct linear_tokens *x, const struct ir_linear *linear, int64_t t)
+{
+    bool all = true;
+    for (int k = 0; k < LINEAR_SLOTS; k++) {
+        if (linear->slot[k].n_roots == 0)
+            continue;
+        x->slot[k] = doubles((linear_slot_by_token(k) ? t : 1) * x->width[k]);
+        all &= x->slot[k] != NULL;
+    }
+    return all;
+}
+
 static bool allocate(struct linear_head *head)
 {
     struct linear_tokens *x = &head->x;
-    const struct ir_linear *linear = &head->call->ir->linear;
     const int64_t t = host_dim(head->call, SYM_T);
     const int64_t n = host_dim(head->call, SYM_SEQS);
     head->start = calloc((size_t)n + 1, sizeof *head->start);
@@ -128,33 +139,40 @@ static bool allocate(struct linear_head *head)
     x->q = doubles(t * x->d);
     x->k = doubles(t * x->d);
     x->v = doubles(t * x->d_v);
-    x->decay = doubles(t * x->n_decay);
     x->value = doubles(x->d_v);
-    x->beta = linear->delta.n_roots > 0 ? doubles(t) : NULL;
-    x->bonus = linear->bonus.n_roots > 0 ? doubles(x->d) : NULL;
-    return head->start && head->slot && head->s && head->z && x->q && x->k && x->v && x->decay && x->value &&
-           (x->beta || linear->delta.n_roots == 0) && (x->bonus || linear->bonus.n_roots == 0);
+    return allocate_slots(x, &head->call->ir->linear, t) && head->start && head->slot && head->s && head->z &&
+           x->q && x->k && x->v && x->value;
 }
 
 void linear_head_free(struct linear_head *head)
 {
-    double *const block[] = {head->s,       head->z,      head->x.q,     head->x.k,    head->x.v,
-                             head->x.decay, head->x.beta, head->x.bonus, head->x.value};
+    double *const block[] = {head->s, head->z, head->x.q, head->x.k, head->x.v, head->x.value};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
         free(block[i]);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        free(head->x.slot[k]);
     free(head->start);
     free(head->slot);
     host_vectors_close(&head->vector);
     memset(head, 0, sizeof *head);
 }
 
+static int width_of(const struct linear_tokens *x, const struct ir *ir, enum linear_function which)
+{
+    const struct ir_fn *fn = linear_function_of(ir, which);
+    if (fn->n_roots == 0 || (which == OF_DECAY && x->form == DECAY_NONE))
+        return 0;
+    if ((linear_slot_of(which)->varies & (BY_KEYS | BY_VALUES)) == 0 ||
+        (which == OF_DECAY && x->form != DECAY_KEY && x->form != DECAY_VALUE))
+        return 1;
+    return ir_depends_on(ir, fn->root[0], OP_AT, AT_J) ? x->d_v : x->d;
+}
+
 static void take_form(struct linear_tokens *x, const struct ir *ir)
 {
     x->form = linear_decay_form(ir);
-    x->n_decay = x->form == DECAY_NONE    ? 0
-                 : x->form == DECAY_KEY   ? x->d
-                 : x->form == DECAY_VALUE ? x->d_v
-                                          : 1;
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        x->width[k] = width_of(x, ir, (enum linear_function)(k + 1));
     x->normalise = ir->linear.normalise;
     x->all_tokens = ir->linear.all_tokens;
     x->reverse = ir->linear.reverse;
@@ -242,29 +260,28 @@ static lathe_status eval_token(struct linear_head *head, const struct ir_fn *fn,
     return status;
 }
 
-static lathe_status load_decay(struct linear_head *head, int64_t t, lathe_error *err)
+/* What a slot gives at the token, or for the head. */
+static lathe_status load_slot(struct linear_head *head, int k, int64_t t, lathe_error *err)
 {
-    const struct ir_fn *fn = &head->call->ir->linear.decay;
-    double *g = head->x.decay + t * head->x.n_decay;
-    lathe_status status = LATHE_OK;
-    if (head->x.n_decay > 0)
-        status = eval_token(head, fn, head->x.n_decay, g, err);
-    for (int i = 0; i < head->x.n_decay && status == LATHE_OK; i++)
-        if (g[i] > 0)
-            status = refuse(head, fn->root[0], t, "decay", g[i],
-                            "expected the logarithm of a factor of at most 1, a number of at most 0", err);
+    const struct linear_slot *slot = linear_slot_of((enum linear_function)(k + 1));
+    const struct ir_fn *fn = &head->call->ir->linear.slot[k];
+    const int width = head->x.width[k];
+    if (width == 0)
+        return LATHE_OK;
+    double *to = head->x.slot[k] + (linear_slot_by_token(k) ? t * width : 0);
+    lathe_status status = eval_token(head, fn, width, to, err);
+    for (int i = 0; i < width && status == LATHE_OK && slot->range; i++)
+        if (to[i] < slot->least || to[i] > slot->most)
+            status = refuse(head, fn->root[0], t, slot->name, to[i], slot->range, err);
     return status;
 }
 
-static lathe_status load_beta(struct linear_head *head, int64_t t, lathe_error *err)
+static lathe_status load_slots(struct linear_head *head, bool by_token, int64_t t, lathe_error *err)
 {
-    const struct ir_fn *fn = &head->call->ir->linear.delta;
-    if (!head->x.beta)
-        return LATHE_OK;
-    const lathe_status status = eval_token(head, fn, 1, &head->x.beta[t], err);
-    if (status == LATHE_OK && (head->x.beta[t] < 0 || head->x.beta[t] > 2))
-        return refuse(head, fn->root[0], t, "delta", head->x.beta[t],
-                      "expected a number from 0 to 2, beyond which the state may grow without end", err);
+    lathe_status status = LATHE_OK;
+    for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++)
+        if (linear_slot_by_token(k) == by_token)
+            status = load_slot(head, k, t, err);
     return status;
 }
 
@@ -277,9 +294,7 @@ static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error 
         status = load_vector(head, MOD_KEY, &head->k_in, head->h_k, t, x->d, x->k + t * x->d, err);
     if (status == LATHE_OK)
         status = load_vector(head, MOD_VALUE, &head->v_in, head->h, t, x->d_v, x->v + t * x->d_v, err);
-    if (status == LATHE_OK)
-        status = load_decay(head, t, err);
-    return status == LATHE_OK ? load_beta(head, t, err) : status;
+    return status == LATHE_OK ? load_slots(head, true, t, err) : status;
 }
 
 /* ---- a head -------------------------------------------------------------------------------------- */
@@ -302,14 +317,12 @@ static void load_state(struct linear_head *head)
         host_view_load(&head->norm, 0, slot, head->h, x->d, head->z);
 }
 
-static lathe_status load_scale_and_bonus(struct linear_head *head, lathe_error *err)
+/* What is of the head. */
+static lathe_status load_head(struct linear_head *head, lathe_error *err)
 {
-    const struct ir *ir = head->call->ir;
     linear_at(head, 0);
-    lathe_status status = eval_token(head, &ir->scale, 1, &head->x.scale, err);
-    if (status == LATHE_OK && head->x.bonus)
-        status = eval_token(head, &ir->linear.bonus, head->x.d, head->x.bonus, err);
-    return status;
+    const lathe_status status = eval_token(head, &head->call->ir->scale, 1, &head->x.scale, err);
+    return status == LATHE_OK ? load_slots(head, false, 0, err) : status;
 }
 
 static void place(struct linear_head *head, int64_t sequence, int64_t h)
@@ -328,7 +341,7 @@ lathe_status linear_head_token(struct linear_head *head, int64_t sequence, int64
                                lathe_error *err)
 {
     place(head, sequence, h);
-    const lathe_status status = load_scale_and_bonus(head, err);
+    const lathe_status status = load_head(head, err);
     return status == LATHE_OK ? load_token(head, t, err) : status;
 }
 
@@ -338,7 +351,7 @@ lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64
     if (head->slot[sequence] < 0)
         return LATHE_OK;
     load_state(head);
-    lathe_status status = load_scale_and_bonus(head, err);
+    lathe_status status = load_head(head, err);
     for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++)
         status = load_token(head, t, err);
     return status;

@@ -13,16 +13,32 @@ struct linear_tokens { /* of one head of one sequence; numbers as the recurrence
     int64_t n;
     int d, d_v;
     enum decay_form form;
-    int n_decay; /* numbers of the decay per token: 0, 1, d or d_v */
     double scale;
     double *q, *k; /* [n, d] */
     double *v;     /* [n, d_v] */
-    double *decay; /* [n, n_decay]: logarithms */
-    double *beta;  /* [n]; NULL: no delta rule */
-    double *bonus; /* [d]; NULL: the state is read after the update */
-    double *value; /* [d_v]: scratch of a step */
+    /* What the slots of linear_slots.def give: width[k] numbers of each token, [n, width[k]], or of the head
+       where they do not vary by token; NULL: the spec has no such slot. decay: logarithms. delta: beta of the
+       delta rule. bonus: without it the state is read after the update. */
+    union {
+        double *slot[LINEAR_SLOTS];
+        struct {
+#define LINEAR_SLOT(ID, name, ...) double *name;
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+        };
+    };
+    int width[LINEAR_SLOTS]; /* 1, d or d_v; 0: no such slot, or a decay of 1 */
+    double *value;           /* [d_v]: scratch of a step */
     bool normalise, all_tokens, reverse;
 };
+static inline bool linear_slot_by_token(int k)
+{
+    return (linear_slot_of((enum linear_function)(k + 1))->varies & BY_TOKENS) != 0;
+}
+static inline int linear_decays(const struct linear_tokens *x) /* numbers of the decay per token */
+{
+    return x->width[OF_DECAY - 1];
+}
 /* The token of step i: reverse goes from the last to the first. */
 static inline int64_t linear_token(const struct linear_tokens *x, int64_t i)
 {
@@ -45,9 +61,15 @@ void linear_step(const struct linear_tokens *x, int64_t t, double *s, double *z,
 struct linear_back {
     double *ds, *dz;      /* [d, d_v], [d]: of the state behind a step; a step makes it that before it */
     double *dq, *dk, *dv; /* [d], [d], [d_v]: of one token; these three lines are overwritten */
-    double *decay;        /* [n_decay] */
-    double beta;
-    double *bonus; /* [d]: added up */
+    /* Of what the slots gave, width[k] numbers: of one token, or added up where they do not vary by token. */
+    union {
+        double *slot[LINEAR_SLOTS];
+        struct {
+#define LINEAR_SLOT(ID, name, ...) double *name;
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+        };
+    };
     double scale;  /* added up */
     double *s, *z; /* [d, d_v], [d]: scratch, as those below */
     double *decayed, *z_decayed;
@@ -80,10 +102,10 @@ struct linear_head { /* one call */
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err);
 void linear_head_free(struct linear_head *head);
 int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many it has */
-/* Tokens after their mods, decays and betas, and the state that the sequence begins with; none of them where
-   the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */
+/* Tokens after their mods, and what the slots give, and the state that the sequence begins with; none of them
+   where the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */
 lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err);
-/* One token of it alone, and scale and bonus: x.n counts all, of which the others are as they were. */
+/* One token of it alone, and what is of the head: x.n counts all, of which the others are as they were. */
 lathe_status linear_head_token(struct linear_head *head, int64_t sequence, int64_t h, int64_t t,
                                lathe_error *err);
 /* at[] of a token of the head for a mod, or for the decay; t counts from the sequence's first. */

@@ -15,7 +15,7 @@
 struct linear_gradient { /* one call */
     struct host_gradient g;
     struct host_mod_graphs mods;
-    struct host_graph decay, delta, bonus, scale;
+    struct host_graph function[LINEAR_FUNCTIONS];
     struct linear_head head;
     struct host_view dout, dq, dk, dv, dstate_out, dnorm_out, dstate, dnorm;
     struct linear_back back;
@@ -43,18 +43,17 @@ static bool make_graph(struct host_graph *g, struct ir *ir, const struct ir_fn *
 static bool make_graphs(struct linear_gradient *a, struct diag *diag)
 {
     struct ir *ir = a->g.ir;
-    return host_mod_graphs_make(&a->mods, ir, diag) && make_graph(&a->decay, ir, &ir->linear.decay, diag) &&
-           make_graph(&a->delta, ir, &ir->linear.delta, diag) &&
-           make_graph(&a->bonus, ir, &ir->linear.bonus, diag) && make_graph(&a->scale, ir, &ir->scale, diag);
+    bool ok = host_mod_graphs_make(&a->mods, ir, diag);
+    for (int k = 0; k < LINEAR_FUNCTIONS && ok; k++)
+        ok = make_graph(&a->function[k], ir, linear_function_of(ir, (enum linear_function)k), diag);
+    return ok;
 }
 
 static void free_graphs(struct linear_gradient *a)
 {
     host_mod_graphs_free(&a->mods);
-    host_graph_free(&a->decay);
-    host_graph_free(&a->delta);
-    host_graph_free(&a->bonus);
-    host_graph_free(&a->scale);
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        host_graph_free(&a->function[k]);
 }
 
 /* Gradients of a function's inputs, from that of what it gives, n numbers, at the token that linear_at has
@@ -70,6 +69,16 @@ static lathe_status function_back(struct linear_gradient *a, const struct host_g
     env->param[LEAF_DX] = env->param[LEAF_DTOKEN] = seed;
     const lathe_status status = host_eval(env, g->eval, g->n_eval, err);
     return status == LATHE_OK ? host_scatter(&a->g, g, env, err) : status;
+}
+
+/* Of the slots that vary by token, or of the others. */
+static lathe_status slots_back(struct linear_gradient *a, bool by_token, lathe_error *err)
+{
+    lathe_status status = LATHE_OK;
+    for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++)
+        if (linear_slot_by_token(k) == by_token)
+            status = function_back(a, &a->function[k + 1], a->head.x.width[k], a->back.slot[k], err);
+    return status;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
@@ -90,8 +99,6 @@ static bool take_memory(struct linear_gradient *a)
         {&b->dq, x->d},
         {&b->dk, x->d},
         {&b->dv, x->d_v},
-        {&b->decay, x->n_decay},
-        {&b->bonus, x->d},
         {&b->s, state},
         {&b->z, x->d},
         {&b->decayed, state},
@@ -111,18 +118,21 @@ static bool take_memory(struct linear_gradient *a)
     bool all = true;
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
         all &= (*block[i].to = calloc((size_t)block[i].n + 1, sizeof(double))) != NULL;
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        all &= (b->slot[k] = calloc((size_t)x->width[k] + 1, sizeof *b->slot[k])) != NULL;
     return all;
 }
 
 static void free_memory(struct linear_gradient *a)
 {
     struct linear_back *b = &a->back;
-    double *const block[] = {b->ds,     b->dz,   b->dq,   b->dk,      b->dv,        b->decay,
-                             b->bonus,  b->s,    b->z,    b->decayed, b->z_decayed, b->dnum,
-                             b->dvalue, a->kept, a->made, a->kept_z,  a->made_z,    a->dq_sum,
-                             a->dk_sum, a->skip, a->out,  a->v};
+    double *const block[] = {b->ds,      b->dz,        b->dq,     b->dk,     b->dv,   b->s,    b->z,
+                             b->decayed, b->z_decayed, b->dnum,   b->dvalue, a->kept, a->made, a->kept_z,
+                             a->made_z,  a->dq_sum,    a->dk_sum, a->skip,   a->out,  a->v};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
         free(block[i]);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        free(b->slot[k]);
     linear_head_free(&a->head);
 }
 
@@ -216,9 +226,7 @@ static lathe_status token_out(struct linear_gradient *a, int64_t t, lathe_error 
     add(a->dq_sum + t * x->d, b->dq, x->d);
     add(a->dk_sum + t * x->d, b->dk, x->d);
     linear_at(head, t);
-    lathe_status status = function_back(a, &a->decay, x->n_decay, b->decay, err);
-    if (status == LATHE_OK)
-        status = function_back(a, &a->delta, 1, &b->beta, err);
+    lathe_status status = slots_back(a, true, err);
     if (status != LATHE_OK)
         return status;
     host_view_load(&head->v_in, head->b, head->h, head->first + t, x->d_v, head->vector.stage[0]);
@@ -276,7 +284,8 @@ static void load_state_seeds(struct linear_gradient *a)
     struct linear_back *b = &a->back;
     memset(b->ds, 0, (size_t)x->d * (size_t)x->d_v * sizeof *b->ds);
     memset(b->dz, 0, (size_t)x->d * sizeof *b->dz);
-    memset(b->bonus, 0, (size_t)x->d * sizeof *b->bonus);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        memset(b->slot[k], 0, (size_t)x->width[k] * sizeof *b->slot[k]);
     b->scale = 0;
     for (int i = 0; i < x->d && a->dstate_out.data; i++)
         host_view_load(&a->dstate_out, head->sequence, head->h, i, x->d_v, b->ds + i * x->d_v);
@@ -294,8 +303,8 @@ static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
     if (a->dnorm.data)
         host_view_store(&a->dnorm, 0, head->sequence, head->h, x->d, b->dz);
     linear_at(&a->head, 0);
-    const lathe_status status = function_back(a, &a->bonus, x->d, b->bonus, err);
-    return status == LATHE_OK ? function_back(a, &a->scale, 1, &b->scale, err) : status;
+    const lathe_status status = slots_back(a, false, err);
+    return status == LATHE_OK ? function_back(a, &a->function[OF_SCALE], 1, &b->scale, err) : status;
 }
 
 static lathe_status unit_back(struct linear_gradient *a, int64_t sequence, int64_t h, lathe_error *err)

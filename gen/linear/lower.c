@@ -25,9 +25,8 @@ static void rewrite_all(struct rewriter *r)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             rewrite_fn(r, &w->mod[m].stage[s].fn, -1);
     rewrite_fn(r, &w->scale, -1);
-    rewrite_fn(r, &w->linear.decay, -1);
-    rewrite_fn(r, &w->linear.delta, -1);
-    rewrite_fn(r, &w->linear.bonus, -1);
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        rewrite_fn(r, &w->linear.slot[k], -1);
 }
 
 static bool derive(struct rewriter *r, const struct kernel_request *of, struct linear_back *back, char *why)

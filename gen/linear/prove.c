@@ -35,15 +35,16 @@ static int run(struct prover *p, struct proof *out)
     return 4;
 }
 
-/* at.i of a decay is below d, at.j below d_v; a formula has one of them. */
+/* at.i of a slot is below d, at.j below d_v; a formula has one of them. */
 static int list_contexts(const struct ir *ir, struct index_context *out)
 {
-    const struct ir_linear *l = &ir->linear;
-    const bool columns = l->decay.n_roots > 0 && ir_depends_on(ir, l->decay.root[0], OP_AT, AT_J);
-    out[0] = (struct index_context){.fn = {&ir->scale, &l->delta}, .n_fns = 2};
-    out[1] = (struct index_context){.fn = {&l->decay}, .n_fns = 1, .dim_sym = columns ? SYM_D_V : SYM_D};
-    out[2] = (struct index_context){.fn = {&l->bonus}, .n_fns = 1, .dim_sym = SYM_D};
-    return 3 + index_contexts_of_mods(ir, out + 3);
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++) {
+        const struct ir_fn *fn = linear_function_of(ir, (enum linear_function)k);
+        out[k] = (struct index_context){.fn = {fn}, .n_fns = 1};
+        if (fn->n_roots > 0 && (linear_slot_of((enum linear_function)k)->varies & (BY_KEYS | BY_VALUES)) != 0)
+            out[k].dim_sym = ir_depends_on(ir, fn->root[0], OP_AT, AT_J) ? SYM_D_V : SYM_D;
+    }
+    return LINEAR_FUNCTIONS + index_contexts_of_mods(ir, out + LINEAR_FUNCTIONS);
 }
 
 static int root_of(const struct ir *ir, const char *result)

@@ -40,9 +40,9 @@ struct chunk { /* of one head: tokens at steps first .. first + n - 1 */
 static double decay_at(const struct linear_tokens *x, int64_t t, enum decay_form form, int channel)
 {
     const bool here = x->form == form || (form == DECAY_KEY && x->form != DECAY_VALUE);
-    if (x->n_decay == 0 || !here)
+    if (linear_decays(x) == 0 || !here)
         return 0;
-    return fmax(x->decay[t * x->n_decay + (x->n_decay > 1 ? channel : 0)], LEAST_DECAY);
+    return fmax(x->decay[t * linear_decays(x) + (linear_decays(x) > 1 ? channel : 0)], LEAST_DECAY);
 }
 
 static void sum_decays(const struct chunk *c)
@@ -98,16 +98,16 @@ static double read_channel(const struct chunk *c, int i, const double *vector, b
 static void make_values(const struct chunk *c, const double *s)
 {
     const struct linear_tokens *x = c->x;
-    if (x->beta)
+    if (x->delta)
         multiply_pairs(c, x->k, false, false);
     for (int i = 0; i < c->n; i++) {
         const int64_t t = linear_token(x, c->first + i);
         for (int e = 0; e < x->d_v; e++) {
             double *value = &c->value[i * x->d_v + e];
             *value = x->v[t * x->d_v + e];
-            if (x->beta)
+            if (x->delta)
                 *value =
-                    x->beta[t] * (*value - read_channel(c, i, x->k + t * x->d, false, false, e, s, NULL));
+                    x->delta[t] * (*value - read_channel(c, i, x->k + t * x->d, false, false, e, s, NULL));
         }
     }
 }
@@ -253,11 +253,11 @@ static void compare_all(const struct trial *b, const char *what, const double *w
    makes it larger, with every token. */
 static void watch_growth(struct trial *b, const struct linear_tokens *x)
 {
-    for (int64_t t = 0; t < x->n && x->beta; t++) {
+    for (int64_t t = 0; t < x->n && x->delta; t++) {
         double square = 0;
         for (int d = 0; d < x->d; d++)
             square += x->k[t * x->d + d] * x->k[t * x->d + d];
-        b->growth = fmax(b->growth, x->beta[t] * square);
+        b->growth = fmax(b->growth, x->delta[t] * square);
     }
 }
 

@@ -238,16 +238,14 @@ void prove_gates(struct prover *p, struct proof *out)
     const size_t n = (size_t)p->ir->n_nodes;
     struct gate g = {
         .ir = p->ir, .p = p, .used = calloc(n, sizeof(bool)), .value = calloc(n, sizeof(double))};
-    if (g.used && g.value && l->decay.n_roots > 0) {
-        g.name = "decay";
-        g.least = -HUGE_VAL;
-        look_at(&g, &l->decay, out);
-    }
-    if (g.used && g.value && l->delta.n_roots > 0) {
-        g.name = "delta";
-        g.least = 0;
-        g.most = 2;
-        look_at(&g, &l->delta, out);
+    for (int k = 0; g.used && g.value && k < LINEAR_SLOTS; k++) {
+        const struct linear_slot *slot = linear_slot_of((enum linear_function)(k + 1));
+        if (l->slot[k].n_roots == 0 || !slot->range)
+            continue;
+        g.name = slot->name;
+        g.least = slot->least;
+        g.most = slot->most;
+        look_at(&g, &l->slot[k], out);
     }
     if (!g.used || !g.value) {
         lathe_error err = {.status = LATHE_OK};

@@ -10,11 +10,11 @@
 /* z has the decay of the keys. */
 void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z)
 {
-    const double *g = x->decay + t * x->n_decay;
+    const double *g = x->decay + t * linear_decays(x);
     const bool columns = x->form == DECAY_VALUE;
     for (int j = 0; j < x->d_v && columns; j++)
         x->value[j] = exp(g[j]);
-    for (int i = 0; i < x->d && x->n_decay > 0; i++) {
+    for (int i = 0; i < x->d && linear_decays(x) > 0; i++) {
         const double row = columns ? 1 : exp(g[x->form == DECAY_KEY ? i : 0]);
         z[i] *= row;
         for (int j = 0; j < x->d_v; j++)
@@ -26,11 +26,11 @@ void linear_value(const struct linear_tokens *x, int64_t t, const double *s)
 {
     const double *k = x->k + t * x->d;
     memcpy(x->value, x->v + t * x->d_v, (size_t)x->d_v * sizeof *x->value);
-    for (int i = 0; i < x->d && x->beta; i++)
+    for (int i = 0; i < x->d && x->delta; i++)
         for (int j = 0; j < x->d_v; j++)
             x->value[j] -= k[i] * s[i * x->d_v + j];
-    for (int j = 0; j < x->d_v && x->beta; j++)
-        x->value[j] *= x->beta[t];
+    for (int j = 0; j < x->d_v && x->delta; j++)
+        x->value[j] *= x->delta[t];
 }
 
 void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z)

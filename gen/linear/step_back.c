@@ -1,7 +1,7 @@
 /*
  * step_back.c: one step of linear attention backwards, in double precision: reverse mode of recurrence.c,
  * written out. In: the state before the step, the gradient of the state behind it and of o. Out: gradients of
- * the token's q, k, v, decay and beta as the recurrence takes them, and of the state before it. Nothing is
+ * the token's q, k, v and slots as the recurrence takes them, and of the state before it. Nothing is
  * allocated.
  */
 #include "gen/linear/host.h"
@@ -85,8 +85,8 @@ static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_b
         double error = x->v[t * x->d_v + j];
         for (int i = 0; i < x->d; i++)
             error -= k[i] * b->decayed[i * x->d_v + j];
-        b->beta += error * b->dvalue[j];
-        b->dvalue[j] *= x->beta[t];
+        b->delta[0] += error * b->dvalue[j];
+        b->dvalue[j] *= x->delta[t];
     }
     for (int i = 0; i < x->d; i++)
         for (int j = 0; j < x->d_v; j++) {
@@ -97,9 +97,9 @@ static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_b
 
 static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
-    const double *g = x->decay + t * x->n_decay;
+    const double *g = x->decay + t * linear_decays(x);
     const bool columns = x->form == DECAY_VALUE;
-    for (int i = 0; i < x->d && x->n_decay > 0; i++) {
+    for (int i = 0; i < x->d && linear_decays(x) > 0; i++) {
         const int row = x->form == DECAY_KEY ? i : 0;
         for (int j = 0; j < x->d_v; j++) {
             const int at = columns ? j : row;
@@ -117,7 +117,7 @@ static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_b
 static void update_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
     add_back(x, t, b);
-    if (x->beta)
+    if (x->delta)
         delta_back(x, t, b);
     for (int j = 0; j < x->d_v; j++)
         b->dv[j] += b->dvalue[j];
@@ -129,8 +129,9 @@ static void begin_token(const struct linear_tokens *x, struct linear_back *b)
     memset(b->dq, 0, (size_t)x->d * sizeof *b->dq);
     memset(b->dk, 0, (size_t)x->d * sizeof *b->dk);
     memset(b->dv, 0, (size_t)x->d_v * sizeof *b->dv);
-    memset(b->decay, 0, (size_t)x->n_decay * sizeof *b->decay);
-    b->beta = 0;
+    for (int k = 0; k < LINEAR_SLOTS; k++)
+        if (linear_slot_by_token(k))
+            memset(b->slot[k], 0, (size_t)x->width[k] * sizeof *b->slot[k]);
 }
 
 static void copy_state(const struct linear_tokens *x, const double *s, const double *z, double *to_s,

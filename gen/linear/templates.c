@@ -1,101 +1,37 @@
 /*
- * templates.c: the templates of linear attention, in the order in which they are preferred, and what each
- * writes into the config. In: a plan. Out: constants, labels; which files have the kernels beside the main
- * one.
+ * templates.c: the templates of linear attention, a row each, in the order in which they are preferred: its
+ * kernels, and its file here (template_NAME.c), which says all else. In: a plan. Out: the config, labels.
  */
 #include "gen/linear/columns.h"
-#include "gen/linear/emit.h"
-#include "gen/linear/planner.h"
+#include "gen/linear/template.h"
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
-#include "gen/emit/emit.h"
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
 
-static void config_recurrent(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
 {
+    return (r->pass == LATHE_FORWARD || plan_gradients_exist(r, why)) &&
+           plan->row->linear->sizes(r, plan, why);
+}
+
+static void config(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    const struct linear_plan *to = &plan->linear;
     text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
-    text_add(t, "constexpr int WARPS = %d;\nconstexpr bool O_F32 = %s;\n", plan->linear.warps,
-             yes(plan->linear.o_f32));
+    text_add(t, "constexpr int WARPS = %d;\nconstexpr bool O_F32 = %s;\n", to->warps, yes(to->o_f32));
+    if (plan->row->pass == LATHE_BACKWARD)
+        text_add(t, "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s;\n",
+                 to->chunk, to->key_parts > 1 ? to->key_parts : 1, yes(plan->row->linear->by_chunk));
+    if (plan->row->linear->config)
+        plan->row->linear->config(t, plan);
 }
 
-static void config_chunks(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan)
 {
-    config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
-}
-
-static void config_keyed(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int COLUMN_WARPS = %d;\n", plan->linear.column_warps);
-}
-
-static void config_pieces(struct text_buf *t, const struct plan *plan)
-{
-    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->linear.pieces,
-             plan->linear.pieces_from, plan->linear.piece_blocks);
-}
-
-static void config_additive(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_chunks(t, problem, plan);
-    text_add(t, "constexpr int CHUNK_STEPS = %d, COLUMN_WARPS = %d;\n", plan->linear.steps,
-             plan->linear.column_warps);
-    config_pieces(t, plan);
-}
-
-static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s;\n",
-             plan->linear.chunk, plan->linear.key_parts > 1 ? plan->linear.key_parts : 1,
-             yes(linear_back_by_chunk(plan)));
-}
-
-static void config_chunked_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent_bwd(t, problem, plan);
-    text_add(t, "constexpr int STAGES = %d;\nconstexpr bool BOUND_WAITS = %s;\n", plan->linear.stages,
-             yes(plan->bound_waits));
-}
-
-static void config_delta_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int STAGES = %d, VALUE_GROUPS = %d;\nconstexpr bool BOUND_WAITS = %s;\n",
-             plan->linear.stages, plan->linear.groups, yes(plan->bound_waits));
-    config_pieces(t, plan);
-}
-
-static void config_delta_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent_bwd(t, problem, plan);
-    text_add(t, "constexpr int CHUNK_STAGES = %d, CHUNK_BLOCKS = %d;\n", plan->linear.stages,
-             plan->linear.chunk_blocks);
-    text_add(t, "constexpr bool STATE_BY_COLUMN = false;\n");
-}
-
-static void config_delta_bwd_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_chunked_bwd(t, problem, plan);
-    text_add(t, "constexpr int VALUE_GROUPS = %d, CHUNK_BLOCKS = %d;\n", plan->linear.groups,
-             plan->linear.chunk_blocks);
-    text_add(t, "constexpr bool STATE_BY_COLUMN = true;\n");
-}
-
-static void config_keyed_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent_bwd(t, problem, plan);
-    text_add(t, "constexpr int CHUNK_STAGES = %d, COLUMN_WARPS = %d;\n", plan->linear.stages,
-             plan->linear.column_warps);
-}
-
-static void config_additive_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_recurrent_bwd(t, problem, plan);
-    text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
+    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->pieces,
+             plan->pieces_from, plan->piece_blocks);
 }
 
 /* Products of scores, of a slice of a result, of a state. */
@@ -111,10 +47,20 @@ static void label(const struct problem *problem, const struct plan *plan, char *
              plan->linear.warps);
 }
 
+/* Kernels beside the main ones, by role: of which a launch has one is included. */
 #define MODS                                                                                                 \
     {"mod_q", "heads/vector_mod.cuh"}, {"mod_k", "heads/vector_mod.cuh"},                                    \
     {                                                                                                        \
         "mod_v", "heads/vector_mod.cuh"                                                                      \
+    }
+#define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
+#define END                                                                                                  \
+    {"bwd_tokens", "linear/backward/tokens.cuh"}, {"bwd_values", "linear/backward/tokens.cuh"},              \
+        {"bwd_heads", "linear/backward/tokens.cuh"}, {"bwd_o", "linear/backward/adjoint.cuh"},               \
+        {"bwd_q", "linear/backward/adjoint.cuh"}, {"bwd_k", "linear/backward/adjoint.cuh"},                  \
+        {"bwd_v", "linear/backward/adjoint.cuh"},                                                            \
+    {                                                                                                        \
+        NULL, NULL                                                                                           \
     }
 
 static const struct launch_file BESIDE[] = {MODS,
@@ -128,140 +74,57 @@ static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},
                                                   {NULL, NULL}};
-static const struct launch_file BESIDE_FORWARD[] = {
-    MODS, {"mod_o", "heads/vector_mod.cuh"}, {"fwd", "linear/recurrent.cuh"}, {NULL, NULL}};
-static const struct launch_file BESIDE_BACK[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
-                                                 {"bwd_sum", "heads/zero_and_sum.cuh"},
-                                                 MODS,
-                                                 {"bwd_columns", "linear/backward/columns.cuh"},
-                                                 {"bwd_divisors", "linear/backward/tokens.cuh"},
-                                                 {"bwd_tokens", "linear/backward/tokens.cuh"},
-                                                 {"bwd_heads", "linear/backward/tokens.cuh"},
-                                                 {"bwd_o", "linear/backward/adjoint.cuh"},
-                                                 {"bwd_q", "linear/backward/adjoint.cuh"},
-                                                 {"bwd_k", "linear/backward/adjoint.cuh"},
-                                                 {"bwd_v", "linear/backward/adjoint.cuh"},
-                                                 {NULL, NULL}};
-
-static const struct launch_file BESIDE_CHUNKS[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
-                                                   {"bwd_sum", "heads/zero_and_sum.cuh"},
-                                                   MODS,
-                                                   {"bwd_decay", "linear/backward/tokens.cuh"},
-                                                   {"bwd_tokens", "linear/backward/tokens.cuh"},
-                                                   {"bwd_heads", "linear/backward/tokens.cuh"},
-                                                   {"bwd_o", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_q", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_k", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_v", "linear/backward/adjoint.cuh"},
-                                                   {NULL, NULL}};
-
-static const struct launch_file BESIDE_BLOCKS[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
-                                                   {"bwd_sum", "heads/zero_and_sum.cuh"},
-                                                   MODS,
-                                                   {"bwd_again", "linear/backward/columns.cuh"},
+static const struct launch_file BACK_BY_TOKEN[] = {BEGIN,
+                                                   {"bwd_columns", "linear/backward/columns.cuh"},
                                                    {"bwd_divisors", "linear/backward/tokens.cuh"},
-                                                   {"bwd_tokens", "linear/backward/tokens.cuh"},
-                                                   {"bwd_values", "linear/backward/tokens.cuh"},
-                                                   {"bwd_heads", "linear/backward/tokens.cuh"},
-                                                   {"bwd_o", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_q", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_k", "linear/backward/adjoint.cuh"},
-                                                   {"bwd_v", "linear/backward/adjoint.cuh"},
-                                                   {NULL, NULL}};
+                                                   END};
+/* o of the forward pass is made again by the kernels of chunks, or token by token. */
+static const struct launch_file BACK_IN_CHUNKS[] = {BEGIN, {"bwd_decay", "linear/backward/tokens.cuh"}, END};
+static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
+    BEGIN, {"bwd_again", "linear/backward/columns.cuh"}, {"bwd_divisors", "linear/backward/tokens.cuh"}, END};
 
-const struct template_row linear_templates[] = {{.name = "linear_additive",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/additive.cuh",
-                                                 .ok = plan_linear_additive,
-                                                 .config = config_additive,
-                                                 .label = label,
-                                                 .beside = BESIDE_FORWARD},
-                                                {.name = "linear_delta_sm90",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/delta_sm90.cuh",
-                                                 .ok = plan_linear_delta_sm90,
-                                                 .lengths = linear_delta_lengths,
-                                                 .isa = ISA_SM90A,
-                                                 .define = define_widths,
-                                                 .config = config_delta_sm90,
-                                                 .label = label,
-                                                 .beside = BESIDE},
-                                                {.name = "linear_delta",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/delta_chunks.cuh",
-                                                 .ok = plan_linear_delta,
-                                                 .config = config_chunks,
-                                                 .label = label,
-                                                 .beside = BESIDE},
-                                                {.name = "linear_keyed_delta",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/keyed_delta.cuh",
-                                                 .ok = plan_linear_keyed_delta,
-                                                 .config = config_keyed,
-                                                 .label = label,
-                                                 .beside = BESIDE_KEYED},
-                                                {.name = "linear_recurrent",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/recurrent.cuh",
-                                                 .ok = plan_linear_recurrent,
-                                                 .config = config_recurrent,
-                                                 .label = label,
-                                                 .beside = BESIDE},
-                                                {.name = "linear_chunked_bwd_sm90",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/chunks_sm90.cuh",
-                                                 .ok = plan_linear_chunked_bwd,
-                                                 .isa = ISA_SM90A,
-                                                 .define = define_widths,
-                                                 .config = config_chunked_bwd,
-                                                 .label = label,
-                                                 .beside = BESIDE_CHUNKS},
-                                                {.name = "linear_delta_bwd_sm90",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/delta_sm90.cuh",
-                                                 .ok = plan_linear_delta_bwd_sm90,
-                                                 .isa = ISA_SM90A,
-                                                 .define = define_widths,
-                                                 .config = config_delta_bwd_sm90,
-                                                 .label = label,
-                                                 .beside = BESIDE_CHUNKS},
-                                                {.name = "linear_delta_bwd",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/delta_walk.cuh",
-                                                 .ok = plan_linear_delta_bwd,
-                                                 .config = config_delta_bwd,
-                                                 .label = label,
-                                                 .beside = BESIDE_CHUNKS},
-                                                {.name = "linear_keyed_delta_bwd",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/keyed_delta.cuh",
-                                                 .ok = plan_linear_keyed_delta_bwd,
-                                                 .config = config_keyed_bwd,
-                                                 .label = label,
-                                                 .beside = BESIDE_BLOCKS},
-                                                {.name = "linear_additive_bwd",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/additive.cuh",
-                                                 .ok = plan_linear_additive_bwd,
-                                                 .config = config_additive_bwd,
-                                                 .label = label,
-                                                 .beside = BESIDE_BLOCKS},
-                                                {.name = "linear_recurrent_bwd",
-                                                 .pass = LATHE_BACKWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/rows.cuh",
-                                                 .ok = plan_linear_recurrent_bwd,
-                                                 .config = config_recurrent_bwd,
-                                                 .label = label,
-                                                 .beside = BESIDE_BACK},
-                                                {.name = NULL}};
+/* What a row takes: see serves.c. */
+#define DIMS(most, most_v)                                                                                   \
+    .dim = {{"d", SYM_D, ATTENTION_LEAST_DIM, most, ATTENTION_DIM_STEP},                                     \
+            {"d_v", SYM_D_V, ATTENTION_LEAST_DIM, most_v, ATTENTION_DIM_STEP}}
+#define SERVES(of, dims, more) .serves = {.dtypes = (of), dims, .takes = LINEAR_TAKES(DECAY) | (more)}
+#define DELTA_RULE(of, dims, more)                                                                           \
+    .serves = {.dtypes = (of), dims, .takes = LINEAR_TAKES(DECAY) | (more), .only = LINEAR_TAKES(DELTA)}
+#define BF16        1u << LATHE_BF16
+#define NORMALISERS LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(F16_NORMALISER) | LINEAR_TAKES(BONUS_NORMALISED)
+#define EVERYTHING                                                                                           \
+    LINEAR_SLOTS_ALL | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(VALUE_DECAY) |                   \
+        LINEAR_TAKES(ALL_TOKENS) | LINEAR_TAKES(SCALE_GRADIENT)
+
+#define ROW .form = PLAN_LINEAR, .ok = sizes, .config = config, .label = label
+#define FORWARD(of, kernels, more)                                                                           \
+    ROW, .name = #of, .pass = LATHE_FORWARD, .linear = &(of), .file = "linear/" kernels, .beside = (more)
+#define BACKWARD(of, kernels, more)                                                                          \
+    ROW, .name = #of, .pass = LATHE_BACKWARD, .linear = &(of), .file = "linear/backward/" kernels,           \
+         .beside = (more)
+#define WGMMA .isa = ISA_SM90A, .define = define_widths
+
+const struct template_row linear_templates[] = {
+    {FORWARD(linear_additive, "additive.cuh", BESIDE),
+     SERVES(SERVES_HALVES, DIMS(256, 256),
+            LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS))},
+    {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA, DELTA_RULE(BF16, DIMS(128, 256), 0),
+     .lengths = linear_delta_lengths},
+    {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE), DELTA_RULE(BF16, DIMS(128, 256), 0)},
+    {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
+    {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
+    {BACKWARD(linear_chunked_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
+     SERVES(BF16, DIMS(128, 128), 0)},
+    {BACKWARD(linear_delta_bwd_sm90, "delta_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
+     DELTA_RULE(BF16, DIMS(128, 128), 0)},
+    {BACKWARD(linear_delta_bwd, "delta_walk.cuh", BACK_IN_CHUNKS), DELTA_RULE(BF16, DIMS(128, 128), 0)},
+    {BACKWARD(linear_keyed_delta_bwd, "keyed_delta.cuh", BACK_AGAIN_BY_TOKEN),
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
+    {BACKWARD(linear_additive_bwd, "additive.cuh", BACK_AGAIN_BY_TOKEN),
+     SERVES(SERVES_HALVES, DIMS(256, 256),
+            LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |
+                LINEAR_TAKES(SCALE_GRADIENT))},
+    {BACKWARD(linear_recurrent_bwd, "rows.cuh", BACK_BY_TOKEN),
+     SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
+    {.name = NULL}};

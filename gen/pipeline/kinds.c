@@ -16,9 +16,12 @@ static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mo
 static const char *const ROWWISE_SLOTS[] = {"inputs", "along", "forward", NULL};
 static const char *const ELEMENTWISE_SLOTS[] = {"inputs",  "over",    "list", "operands",
                                                 "results", "forward", NULL};
-static const char *const LINEAR_SLOTS[] = {"inputs", "query_mod",  "key_mod",   "value_mod", "decay",
-                                           "delta",  "bonus",      "normalise", "causal",    "reverse",
-                                           "scale",  "output_mod", NULL};
+static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
+#define LINEAR_SLOT(ID, name, ...) #name,
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+                                            "normalise",  "causal",    "reverse", "scale",
+                                            "output_mod", NULL};
 
 const struct kind_row kinds[KIND_COUNT] = {
     [KIND_ATTENTION] = {.name = "attention",
@@ -35,7 +38,6 @@ const struct kind_row kinds[KIND_COUNT] = {
                         .lower = attention_lower,
                         .release = attention_release,
                         .templates = attention_templates,
-                        .features = attention_features,
                         .explain = attention_explain,
                         .parts = attention_parts,
                         .variant_includes = "",
@@ -92,7 +94,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                           .host_backward = host_elementwise_backward,
                           .proofs = &elementwise_proofs},
     [KIND_LINEAR] = {.name = "linear_attention",
-                     .slots = LINEAR_SLOTS,
+                     .slots = LINEAR_FIELDS,
                      .operand = "q",
                      .result = "o",
                      .recurrent = true,
@@ -104,6 +106,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                      .lower = linear_lower,
                      .release = linear_release,
                      .templates = linear_templates,
+                     .features = linear_features,
                      .explain = linear_explain,
                      .variant_includes = "",
                      .tells_smem = true,

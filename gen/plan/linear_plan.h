@@ -11,18 +11,8 @@ enum {
     LINEAR_INVERSE_BYTES = 2 * 2 * LINEAR_CHUNK * LINEAR_CHUNK
 }; /* of a chunk: linear/inverse_tiles.cuh */
 
-/* How a pass goes along the tokens: each family of templates has its own. */
-enum linear_way {
-    LINEAR_RECURRENT,   /* one by one */
-    LINEAR_ADDITIVE,    /* in chunks by mma.sync; backward: linear/backward/additive.cuh, whose dq_head has no
-                           scale */
-    LINEAR_CHUNKED,     /* backward, in chunks by wgmma, without the delta rule */
-    LINEAR_DELTA,       /* in chunks whose delta rule is inverted, decays being one number a token */
-    LINEAR_KEYED_DELTA, /* the same with a decay of each key channel */
-};
-
+/* Which of these are a template's, and what they are of, its file in gen/linear says. */
 struct linear_plan {
-    enum linear_way way;
     int warps;
     int slices;        /* blocks of a head and sequence: each has some of the value channels */
     int row_slices;    /* backward: some of the key channels */

@@ -17,6 +17,7 @@ struct device;
 struct plan;
 struct problem;
 struct kernel_request;
+struct linear_template;
 struct text_buf;
 
 struct launch_file { /* of a kernel beside the main one */
@@ -53,7 +54,8 @@ struct template_row {
                    const struct plan *plan); /* its constants */
     /* Of the numbers of a kernel, for people: "d128_v128_m128n64s2w4". */
     void (*label)(const struct problem *problem, const struct plan *plan, char *out, size_t size);
-    const struct launch_file *beside; /* in the order of inclusion, up to a role of NULL; NULL: none */
+    const struct linear_template *linear; /* of linear attention, its file in gen/linear; NULL: of others */
+    const struct launch_file *beside;     /* in the order of inclusion, up to a role of NULL; NULL: none */
     /* Those of lathe__lengths of a problem by which this template's kernels differ; NULL: none. */
     int (*lengths)(const struct problem *problem, const struct device *device);
     const struct attention_traits *attention; /* of attention alone: what its emitters ask */

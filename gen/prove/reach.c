@@ -44,11 +44,12 @@ static bool *mark_spec(const struct ir *ir)
 {
     bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
     bool *scratch = calloc((size_t)ir->n_nodes + 1, sizeof *scratch);
-    const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,         &ir->score,        &ir->online,
-                                      &ir->epilogue, &ir->forward,      &ir->combine,      &ir->backward,
-                                      &ir->row,      &ir->linear.decay, &ir->linear.delta, &ir->linear.bonus};
+    const struct ir_fn *const fn[] = {&ir->scale,   &ir->mask,    &ir->score,    &ir->online, &ir->epilogue,
+                                      &ir->forward, &ir->combine, &ir->backward, &ir->row};
     for (size_t i = 0; used && scratch && i < sizeof fn / sizeof fn[0]; i++)
         mark_fn(ir, fn[i], used, scratch);
+    for (int k = 0; used && scratch && k < LINEAR_SLOTS; k++)
+        mark_fn(ir, &ir->linear.slot[k], used, scratch);
     for (int m = 0; used && scratch && m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             mark_fn(ir, &ir->mod[m].stage[s].fn, used, scratch);

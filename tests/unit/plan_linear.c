@@ -131,11 +131,11 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
         {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 15360 + 6144}},
         {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 15360 + 2048}},
         {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 122880 bytes of shared memory", {0}},
-        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
-        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "kda", "dtype=f32,t=64,d=128", "it takes f16 and bf16", {0}},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15360 + 8192}},
         {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 15360 + 8192}},
-        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "not per value channel", {0}},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "a decay per value channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
@@ -156,19 +156,19 @@ TEST(the_delta_rule_goes_by_wgmma)
          {1, 3, 182592, 4 * 128 * (64 + 128), 132}},
         {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, {3, 4, 175184, 4 * 64 * (64 + 64), 132}},
         {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "it takes bf16", {0}},
         {&H100,
          "delta_rule",
          "dtype=bf16,t=64,d=136",
-         "d must be a multiple of 8 from 16 to 128, given 136",
+         "d = 136; it takes multiples of 8 from 16 to 128",
          {0}},
         {&H100,
          "delta_rule",
          "dtype=bf16,t=64,d=60",
-         "d must be a multiple of 8 from 16 to 128, given 60",
+         "d = 60; it takes multiples of 8 from 16 to 128",
          {0}},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "a decay per key channel", {0}},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
@@ -214,14 +214,14 @@ TEST(the_delta_rule_goes_back_in_chunks)
         {&A100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=128", NULL, {2, 1}},
         {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=64", NULL, {1, 1}},
         {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=128", "needs 114976 bytes of shared memory", {0}},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "it takes bf16", {0}},
         {&H100,
          "gated_delta",
          "dtype=bf16,t=64,d=128,d_v=136",
-         "d_v must be a multiple of 8 from 16 to 128",
+         "d_v = 136; it takes multiples of 8 from 16 to 128",
          {0}},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "a decay per key channel", {0}},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
@@ -237,8 +237,8 @@ TEST(the_delta_rule_goes_back_by_wgmma)
         {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, {2, 3, 199040, 199040}},
         {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, {2, 4, 183424, 183424}},
         {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", {0}},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", {0}},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", {0}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "it takes bf16", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "a decay per key channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
@@ -259,11 +259,11 @@ TEST(a_decay_by_channel_goes_back_in_chunks)
         {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", NULL, {512, 2, 150080}},
         {&H100, "gla", "dtype=f16,t=64,d=256", NULL, {512, 1, 232000}},
         {&A100, "gla", "dtype=f16,t=64,d=256", "needs 232000 bytes of shared memory", {0}},
-        {&H100, "gla", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves no delta rule", {0}},
+        {&H100, "gla", "dtype=f32,t=64,d=128", "it takes f16 and bf16", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "slot delta (linear_recurrent_bwd", {0}},
         {&H100, "linear_elu", "dtype=bf16,t=64,d=64", NULL, {256, 2, 91456}},
-        {&H100, "linear_elu", "dtype=f16,t=64,d=64", "has a normaliser in bf16", {0}},
-        {&H100, "flao", "dtype=bf16,t=64,d=128", "serves causal = true", {0}},
+        {&H100, "linear_elu", "dtype=f16,t=64,d=64", "a normaliser in f16", {0}},
+        {&H100, "flao", "dtype=bf16,t=64,d=128", "causal = false", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
@@ -282,16 +282,16 @@ TEST(the_delta_rule_by_key_channel_goes_back_in_chunks)
         {&A100, "kda", "dtype=bf16,t=64,d=128", NULL, {256, 2, 142144}},
         {&RTX4090, "kda", "dtype=bf16,t=64,d=128", "needs 142144 bytes of shared memory", {0}},
         {&H100, "kda", "dtype=f16,t=64,d=128", NULL, {512, 2, 218688}},
-        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", {0}},
+        {&H100, "kda", "dtype=f32,t=64,d=128", "it takes f16 and bf16", {0}},
         {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", NULL, {512, 1, 161344}},
         {&H100, "gated_delta", "dtype=bf16,t=64,d=256,d_v=128", NULL, {512, 2, 218688}},
         {&H100, "kda", "dtype=f16,t=64,d=192,d_v=136", NULL, {256, 4, 224064}},
         {&H100, "kda", "dtype=bf16,t=64,d=256", NULL, {256, 4, 224064}},
         {&A100, "kda", "dtype=bf16,t=64,d=256", "needs 224064 bytes of shared memory", {0}},
-        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", {0}},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
         {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {512, 2, 218688}},
         {&RTX4090, "delta_rule", "dtype=f16,t=64,d=64", NULL, {256, 1, 101184}},
-        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves every decay but one per value channel", {0}},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "a decay per value channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
 }

@@ -1,0 +1,94 @@
+/*
+ * serves.c: what a spec of linear attention may have that not every template takes, as rows that bits of the
+ * columns in templates.c stand for; and how much shared memory a block may have. In: a request. Out: yes, or
+ * a sentence.
+ */
+#include "gen/linear/columns.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/template.h"
+
+#include <stdio.h>
+
+#define LINEAR_SLOT(ID, slot, ...)                                                                           \
+    static bool has_##slot(const struct kernel_request *r, char *said)                                       \
+    {                                                                                                        \
+        *said = '\0';                                                                                        \
+        return r->ir->linear.slot.n_roots > 0;                                                               \
+    }
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+
+static bool decays_by_key(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return linear_decay_form(r->ir) == DECAY_KEY;
+}
+
+static bool decays_by_value(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return linear_decay_form(r->ir) == DECAY_VALUE;
+}
+
+static bool is_normalised(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return r->ir->linear.normalise;
+}
+
+static bool is_normalised_in_f16(const struct kernel_request *r, char *said)
+{
+    return is_normalised(r, said) && r->problem->dtype[DTYPE_Q] == LATHE_F16;
+}
+
+static bool has_bonus_and_normaliser(const struct kernel_request *r, char *said)
+{
+    return is_normalised(r, said) && has_bonus(r, said);
+}
+
+static bool sees_all_tokens(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return r->ir->linear.all_tokens;
+}
+
+static bool wants_scale_gradient(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return r->pass == LATHE_BACKWARD && r->linear->back.site[OF_SCALE].n > 0;
+}
+
+/* A bonus reads the state before the decay. */
+static bool wants_value_decay_gradient(const struct kernel_request *r, char *said)
+{
+    return r->pass == LATHE_BACKWARD && r->linear->back.site[OF_DECAY].n > 0 && decays_by_value(r, said) &&
+           has_bonus(r, said);
+}
+
+const struct feature linear_features[] = {
+#define LINEAR_SLOT(ID, slot, ...) [LINEAR_HAS_##ID] = {"slot " #slot, has_##slot, "no slot " #slot, NULL},
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+    [LINEAR_HAS_KEY_DECAY] = {"a decay per key channel", decays_by_key, NULL, NULL},
+    [LINEAR_HAS_VALUE_DECAY] = {"a decay per value channel", decays_by_value, NULL, NULL},
+    [LINEAR_HAS_NORMALISER] = {"a normaliser", is_normalised, NULL, NULL},
+    [LINEAR_HAS_F16_NORMALISER] = {"a normaliser in f16, where o's gradient is divided by sums of keys",
+                                   is_normalised_in_f16, NULL, "bf16 has the range of f32"},
+    [LINEAR_HAS_BONUS_NORMALISED] = {"a bonus beside a normaliser", has_bonus_and_normaliser, NULL, NULL},
+    [LINEAR_HAS_ALL_TOKENS] = {"causal = false", sees_all_tokens, NULL, NULL},
+    [LINEAR_HAS_SCALE_GRADIENT] = {"a gradient of a scale", wants_scale_gradient, NULL,
+                                   "leave the scale's inputs without grad = true"},
+    [LINEAR_HAS_VALUE_DECAY_GRADIENT] = {"a gradient of a decay by value channel beside a bonus",
+                                         wants_value_decay_gradient, NULL,
+                                         "leave the inputs of the decay without grad = true, or let it vary "
+                                         "with at.i"},
+    {NULL, NULL, NULL, NULL}};
+
+bool linear_has_room(const struct kernel_request *r, int bytes, char *why)
+{
+    if (bytes <= r->device->smem_bytes)
+        return true;
+    snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", bytes,
+             r->device->smem_bytes);
+    return false;
+}

@@ -1,0 +1,89 @@
+/*
+ * template.h: what the generator knows of a template of linear attention: a row of templates.c says which
+ * specs it serves, and one file, template_NAME.c, its sizes, what it writes into the config, its workspace
+ * and its launches.
+ */
+#ifndef LATHE_LINEAR_TEMPLATE_H
+#define LATHE_LINEAR_TEMPLATE_H
+
+#include "gen/linear/linear.h"
+#include "gen/plan/planner.h"
+
+struct forward;
+struct linear_plan;
+struct recipe;
+struct text_buf;
+
+/* ---- which specs: bits of struct serves (gen/plan/serves.h) ----------------------------------------------
+ */
+
+/* LINEAR_TAKES(DELTA): of a slot of linear_slots.def; of a decay that varies by channel, of a normaliser; of
+   what serves.c says of the others. */
+enum linear_feature {
+#define LINEAR_SLOT(ID, name, ...) LINEAR_HAS_##ID,
+#include "gen/ir/linear_slots.def"
+#undef LINEAR_SLOT
+    LINEAR_HAS_KEY_DECAY,
+    LINEAR_HAS_VALUE_DECAY,
+    LINEAR_HAS_NORMALISER,
+    LINEAR_HAS_F16_NORMALISER,
+    LINEAR_HAS_BONUS_NORMALISED,
+    LINEAR_HAS_ALL_TOKENS,
+    LINEAR_HAS_SCALE_GRADIENT,
+    LINEAR_HAS_VALUE_DECAY_GRADIENT
+};
+#define LINEAR_TAKES(FEATURE) (UINT64_C(1) << LINEAR_HAS_##FEATURE)
+#define LINEAR_SLOTS_ALL      ((UINT64_C(1) << LINEAR_HAS_KEY_DECAY) - 1)
+
+/* ---- a template --------------------------------------------------------------------------------------- */
+
+struct linear_template {
+    /* Fill plan->linear and plan->reason, of a spec that its row serves; or say why there is no room. */
+    bool (*sizes)(const struct kernel_request *r, struct plan *plan, char *why);
+    /* Its constants behind those of all; NULL: there are no others. */
+    void (*config)(struct text_buf *t, const struct plan *plan);
+
+    /* forward: buffers and launches of the recurrence, between the mods of q, k, v and that of o */
+    void (*launches)(struct forward *f);
+    bool one_by_one; /* token by token: linear_params has no places for what is made ahead of chunks */
+
+    /* backward: buffers of the workspace; what is made of the forward pass again, and all behind it, in front
+       of the adjoint of the output mod; the way back. `gradient`: of the decay. */
+    void (*place)(struct recipe *r, bool gradient);
+    void (*again)(struct recipe *r);
+    void (*back)(struct recipe *r);
+    bool wide_dout;   /* the adjoint of an output mod leaves f32, not 16 bits as mma.sync and wgmma take */
+    bool by_chunk;    /* cfg::BY_CHUNK: a block makes all gradients of a chunk, and dq_head has the scale */
+    bool few_buffers; /* linear_back_params has BUFFERS_OF_ALL alone */
+    bool gives_decay; /* the kernel of chunks may write what inputs of the decay get */
+    bool groups_dq;   /* dq and dk go by a workspace only where heads share one of k or are read once more */
+    bool no_heads;    /* dq and dk of heads that share one of k are added up without bwd_heads */
+    bool names_adjoints; /* its files name struct back_mod_params, whether or not an adjoint is launched */
+
+    /* either pass */
+    bool takes_mods; /* a kernel ahead of the chunks applies mods of q and k: linear/delta_prepare.cuh */
+};
+extern const struct linear_template linear_recurrent, linear_recurrent_bwd, linear_additive,
+    linear_additive_bwd, linear_chunked_bwd_sm90, linear_delta, linear_delta_sm90, linear_delta_bwd,
+    linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd;
+
+/* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
+
+/* Has a block of the device so many bytes of shared memory? */
+bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
+/* Of all: the numbers of kernels that go token by token. */
+void linear_plan_walks(const struct kernel_request *r, struct plan *plan);
+/* The same of templates that have no others. */
+bool linear_plan_one_by_one(const struct kernel_request *r, struct plan *plan, char *why);
+/* Then: of those whose blocks have four warps for a chunk of tokens. */
+void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
+/* And of those whose warps have 16 value channels each: how many a block has. */
+void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to);
+/* Of linear/delta_walk_sm90.cuh, for either pass: blocks of 1 or 2 walking warpgroups, and as many chunks in
+   shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
+int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
+int linear_delta_lengths(const struct problem *p, const struct device *device); /* of linear_delta_sm90 */
+/* The config of what is cut in pieces. */
+void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * template_delta.c: linear/delta_chunks.cuh and linear/delta_sm90.cuh, the delta rule with no decay or one
+ * number a token in chunks of tokens. In: a request. Out: the plan, or why there is none; config and
+ * launches.
+ */
+#include "gen/base/text.h"
+#include "gen/ir/spec.h"
+#include "gen/linear/columns.h"
+#include "gen/linear/emit.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/template.h"
+#include "gen/plan/plan.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, COLUMNS = 64, STEP = 64 };
+
+/* What both have: T of each chunk in front. */
+static void plan_chunks(const struct kernel_request *r, struct plan *plan)
+{
+    enum { THREADS = 256 };
+    struct linear_plan *to = &plan->linear;
+    linear_plan_walks(r, plan);
+    to->chunk_threads = THREADS;
+    linear_plan_four_warps(r, to);
+    to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + COLUMNS - 1) / COLUMNS;
+    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
+    to->chunk_bytes = LINEAR_INVERSE_BYTES;
+    to->stages = 2;
+}
+
+static void tell(const struct kernel_request *r, struct plan *plan, const char *how, int columns)
+{
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s with the delta rule: %d tokens at a time%s, %d blocks a head and sequence, each with %d "
+        "value channels; up to 16 tokens one by one",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, how, plan->linear.chunk_slices, columns);
+}
+
+/* As in linear/delta_chunks.cuh. */
+static int chunks_smem_bytes(int stages, int pad)
+{
+    const int inverse = CHUNK * CHUNK * 4;
+    return stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
+}
+
+static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    plan_chunks(r, plan);
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    if (chunks_smem_bytes(to->stages, pad) > r->device->smem_bytes)
+        to->stages = 1;
+    to->smem_bytes = chunks_smem_bytes(to->stages, pad);
+    tell(r, plan, "", COLUMNS);
+    return linear_has_room(r, to->smem_bytes, why);
+}
+
+enum { MOST_PIECES = 16, PIECES_FROM = 2304 }; /* of linear/delta_sm90.cuh, whose LEAST_PIECES this is: */
+enum { LEAST_PIECES = 4 };
+
+/* As many blocks as run at once; delta_parts there. */
+static void choose_pieces(const struct kernel_request *r, struct linear_plan *to, int pad)
+{
+    to->pieces = MOST_PIECES;
+    to->pieces_from = PIECES_FROM;
+    to->piece_blocks = r->device->sm_count;
+    to->part_bytes = 4 * pad * (COLUMNS * to->groups + pad);
+}
+
+static int slices_of(int64_t d_v, int groups)
+{
+    return ((int)d_v + groups * COLUMNS - 1) / (groups * COLUMNS);
+}
+
+/* How long the chunks of a sequence take, in tenths of us by tests/bench/log, 2026-11-28: blocks take turns
+   on multiprocessors that have room for one, and begin with what takes as long as some chunks: pieces of few
+   of them gain little. Pieces of a sequence go through their chunks twice. */
+static int64_t time_of(const struct problem *p, const struct device *device, int groups)
+{
+    enum { ONE = 20, TWO = 29, BEGIN = 12 };
+    const int64_t blocks = p->dim[SYM_SEQS] * p->dim[SYM_H] * slices_of(p->dim[SYM_D_V], groups);
+    const int64_t room = blocks > 0 ? device->sm_count / blocks : 0;
+    const int64_t chunks = (p->dim[SYM_T] + CHUNK - 1) / CHUNK;
+    const int64_t pieces = room < MOST_PIECES ? room : MOST_PIECES;
+    const int64_t chunk = groups == 1 ? ONE : TWO;
+    if (p->dim[SYM_T] >= PIECES_FROM && room >= LEAST_PIECES)
+        return 2 * chunk * ((chunks + pieces - 1) / pieces + BEGIN);
+    return chunk * (chunks + BEGIN) * ((blocks + device->sm_count - 1) / device->sm_count);
+}
+
+/* Two share what they load, and take half as many multiprocessors for 1.45 times as long. */
+static int groups_of(const struct problem *p, const struct device *device)
+{
+    const bool known = p->dim[SYM_T] > 0 && p->dim[SYM_SEQS] > 0 && p->dim[SYM_H] > 0;
+    if (!known || p->dim[SYM_D_V] <= COLUMNS)
+        return 1;
+    return time_of(p, device, 2) < time_of(p, device, 1) ? 2 : 1;
+}
+
+int linear_delta_lengths(const struct problem *p, const struct device *device)
+{
+    return p->dtype[DTYPE_Q] == LATHE_BF16 && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
+}
+
+int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)
+{
+    enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    to->groups = groups;
+    to->chunk_threads = GROUP * (1 + to->groups);
+    to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
+    for (to->stages = MOST_STAGES;; to->stages--) { /* delta_layout of linear/delta_walk_sm90.cuh */
+        const int walk = to->stages * (256 * pad + 8192 * to->groups + 17168) + 8208;
+        const int bytes = leaves ? round_up(walk, 128) + 128 * to->groups * pad : walk;
+        if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)
+            return bytes;
+    }
+}
+
+static bool sizes_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    plan_chunks(r, plan);
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    to->smem_bytes = linear_plan_delta_walk(r, to, groups_of(r->problem, r->device), false);
+    choose_pieces(r, to, pad);
+    tell(r, plan, " by wgmma, few long sequences in pieces", to->groups * COLUMNS);
+    return linear_has_room(r, to->smem_bytes, why);
+}
+
+static void config(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
+}
+
+static void config_sm90(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int STAGES = %d, VALUE_GROUPS = %d;\nconstexpr bool BOUND_WAITS = %s;\n",
+             plan->linear.stages, plan->linear.groups, yes(plan->bound_waits));
+    linear_config_pieces(t, &plan->linear);
+}
+
+/* ---- launches -------------------------------------------------------------------------------------------
+ */
+
+/* The kernel ahead also applies mods of q and k, where there are any. */
+static const char *ahead(const struct forward *f)
+{
+    return linear_is_prepared(f->l) ? "prepare" : "inverse";
+}
+
+static void launches(struct forward *f)
+{
+    forward_place_ahead(f);
+    forward_few(f);
+    forward_ahead(f, ahead(f));
+    forward_chunks(f);
+}
+
+/* A piece leaves what it adds to the state and a matrix by which it multiplies what was there; a scan makes
+   all first states of that. */
+static void add_pieces(struct forward *f)
+{
+    enum { SCAN_THREADS = 512, SCAN_COLUMNS = 8 }; /* linear/delta_sm90.cuh */
+    const struct linear_plan *to = &f->plan->linear;
+    const int columns = COLUMNS * to->groups;
+    const int pad = round_up(f->e->problem->dim[SYM_D], STEP);
+    f->pieces = to->pieces;
+    (void)forward_of_pieces(f, "states", to->chunk_slices + (pad + columns - 1) / columns);
+    struct launch *scan = forward_kernel(f, "scan", to->chunk_slices * columns / SCAN_COLUMNS);
+    scan->threads = SCAN_THREADS;
+    scan->smem_bytes = 4 * SCAN_COLUMNS * (pad + SCAN_THREADS);
+    forward_only_where(scan, SYM_T, to->pieces_from, INT32_MAX);
+    (void)forward_of_pieces(f, "chunks", to->chunk_slices);
+    f->pieces = 1;
+}
+
+static void launches_sm90(struct forward *f)
+{
+    forward_place_ahead(f);
+    forward_place_parts(f);
+    forward_few(f);
+    forward_ahead(f, ahead(f));
+    add_pieces(f);
+    forward_chunks(f);
+}
+
+const struct linear_template linear_delta = {
+    .sizes = sizes,
+    .config = config,
+    .launches = launches,
+    .takes_mods = true,
+};
+
+const struct linear_template linear_delta_sm90 = {
+    .sizes = sizes_sm90,
+    .config = config_sm90,
+    .launches = launches_sm90,
+    .takes_mods = true,
+};

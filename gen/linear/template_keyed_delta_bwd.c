@@ -1,0 +1,126 @@
+/*
+ * template_keyed_delta_bwd.c: linear/backward/keyed_delta.cuh, the backward pass of the delta rule behind a
+ * decay by key channel in chunks of tokens, by mma.sync. In: a request. Out: the plan, or why there is none;
+ * config, workspace and launches.
+ */
+#include "gen/base/text.h"
+#include "gen/ir/spec.h"
+#include "gen/linear/emit_recipe.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/template.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, COLUMN_WARPS = 4, OF_WARP = 16 };
+enum { PREPARE_THREADS = 128 };
+
+/* Of keyed_layout_back there. */
+static int chunks_bytes(int part, int d_v)
+{
+    return 684 * part + 384 * d_v + 4 * part * d_v + 16448;
+}
+
+/* Blocks of a chunk share the key channels where one has no room for all of them. */
+static void choose_parts(const struct kernel_request *r, struct linear_plan *to, int d, int d_v)
+{
+    int part = d % PART == 0 ? PART : SLICE;
+    if (chunks_bytes(part, d_v) > r->device->smem_bytes)
+        part = SLICE;
+    to->key_parts = d / part;
+    to->chunk_threads = 2 * 32 * part / OF_WARP;
+    to->smem_bytes = chunks_bytes(part, d_v);
+}
+
+/* Of back_walk and keyed_layout there. */
+static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
+{
+    const int d = round_up(r->problem->dim[SYM_D], SLICE);
+    const int values = (int)r->problem->dim[SYM_D_V];
+    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
+    const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
+    const int tiles = 6 * CHUNK * d;
+    choose_parts(r, to, d, d_v);
+    to->row_slices = d / SLICE;
+    to->column_warps = COLUMN_WARPS;
+    to->chunk_slices = d_v / SLICE;
+    to->chunk_bytes = 388 * d + 25856;
+    to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
+    to->walk_bytes = 388 * d + 34064;
+    to->stages = 2;
+    const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
+    return linear_has_room(r, ahead > to->smem_bytes ? ahead : to->smem_bytes, why);
+}
+
+static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    if (!fits(r, to, why))
+        return false;
+    linear_plan_four_warps(r, to);
+    to->chunk = CHUNK;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s with the delta rule: %d tokens at a time by mma.sync; walks along the chunks, forward and "
+        "back, of %d blocks a head and sequence with %d value channels each, then %d for each chunk, with %d "
+        "key channels each",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE, to->key_parts,
+        to->chunk_threads / 64 * OF_WARP);
+    return true;
+}
+
+static void config(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int CHUNK_STAGES = %d, COLUMN_WARPS = %d;\n", plan->linear.stages,
+             plan->linear.column_warps);
+}
+
+/* ---- workspace ------------------------------------------------------------------------------------------
+ */
+
+/* Of each chunk of each head all that linear/keyed_delta_prepare.cuh has made of it; what its tokens write,
+   and the gradient of that; of each token that of beta. */
+static void place(struct recipe *r, bool gradient)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
+    const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
+    back_place_heads(r, back_lines(4ll * d), true);
+    back_place_chunks(r, INVERSE, plan->chunk_bytes);
+    back_place_states(r, plan->chunk_slices * plan->row_slices);
+    back_place_chunks(r, WRITTEN, values);
+    back_place_chunks(r, DWRITTEN, values);
+    back_place_tokens(r, true, DBETA, 1);
+    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, by_key ? d : plan->key_parts);
+}
+
+/* ---- launches -------------------------------------------------------------------------------------------
+ */
+
+static void again(struct recipe *r)
+{
+    back_of_chunks(r, "bwd_prepare", 1, PREPARE_THREADS, r->plan->linear.inverse);
+    if (back_wants_again(r))
+        back_by_token(r, "bwd_again", r->plan->linear.slices);
+}
+
+/* Walks along the chunks both ways, then blocks for each chunk. */
+static void back(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    back_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
+    back_of_chunks(r, "bwd_chunks", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+}
+
+const struct linear_template linear_keyed_delta_bwd = {
+    .sizes = sizes,
+    .config = config,
+    .place = place,
+    .again = again,
+    .back = back,
+    .by_chunk = true,
+    .gives_decay = true,
+    .names_adjoints = true,
+};

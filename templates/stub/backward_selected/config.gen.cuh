@@ -1,0 +1,27 @@
+// Stub: what the generator writes for the backward pass of causal attention with learned slopes, bf16, d = d_v = 128, on sm_80.
+#pragma once
+#include "common/contract.cuh"
+
+#define LATHE_SPLITS 0
+#define LATHE_ENTRY(role) selected_bf16_d128_##role
+
+namespace cfg
+{
+using element = bf16;
+constexpr bool FAST_MATH = true;
+constexpr int D = 128, D_V = 128;
+constexpr int D_PAD = 128, DV_PAD = 128;
+constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
+constexpr bool Q_IN_REGS = false;
+constexpr bool O_F32 = false, O_MARKED = false;
+constexpr bool BOUND_WAITS = false;
+constexpr int BACK_BM = 64, BACK_BN = 64, BACK_WARPS = 4, BACK_STAGES = 1, BACK_SPLIT = 2, BACK_BLOCKS = 2;
+constexpr bool BACK_WGMMA = false;
+constexpr int BACK_PIECES = 0;
+constexpr bool BACK_BY_ROWS = true;
+constexpr bool BACK_PAIRED = false;
+constexpr bool BACK_O_F32 = false;
+constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
+constexpr bool DK_F32 = true, DV_F32 = true;
+constexpr bool DETERMINISTIC = false, BACK_DQ_STORED = false;
+} // namespace cfg

@@ -1,0 +1,3 @@
+// Stub: the same variant, for attention/backward/slices.cuh.
+#pragma once
+#include "../backward/variant.gen.cuh"
