@@ -17,7 +17,7 @@ breach() {
 
 # files FOLDER NAME: the files below it whose name matches; that there are none is a mistake of this script.
 files() {
-    found=$(find "$1" -type f -name "$2" -not -path 'templates/stub/*' | sort)
+    found=$(find "$1" -type f -name "$2" | sort)
     [ -n "$found" ] || { echo "tests/rules.sh: there is no $2 below $1" >&2; exit 1; }
     printf '%s\n' "$found"
 }
@@ -35,7 +35,7 @@ includes 'cuda|cuda_runtime|nv|cub/|cutlass|thrust/' $gen_c $gen_h include/*.h |
 includes '(lua[0-9.]*/)?(lua\.h|luaconf|lauxlib|lualib)' $runtime_c $runtime_h include/*.h |
     breach 'runtime/ and include/ include no Lua header'
 
-# Templates: quoted files of templates/ only; config.gen.cuh and variant.gen.cuh have their examples in stub/.
+# Templates: quoted files of templates/ only; config.gen.cuh and variant.gen.cuh are generated.
 grep -nE '^[[:space:]]*#[[:space:]]*include' $templates | while IFS= read -r line; do
     name=$(printf '%s\n' "$line" | sed -n 's/.*include[[:space:]]*"\([^"]*\)".*/\1/p')
     case $name in

@@ -1,10 +1,12 @@
 #!/bin/sh
-# templates.sh: every kernel of templates/ compiles with nvcc, with the stubs in place of what the generator writes, and so do
-# generated files. A warning is an error, and ptxas may not report a spill. What has compiled before is known by its code (stamps.sh).
-#     sh tests/templates.sh             stubs for sm_80 and sm_90a
-#     LATHE_TEST_FULL=1 ...             for every architecture of interest
-# Exit code 77: there is no nvcc. LATHE names the tool.
+# templates.sh: every kernel of templates/ compiles with nvcc for every architecture that launches it, as generated files of tests/stubs.txt
+# and of the lists below have it. A warning is an error, and ptxas may not report a spill. What has compiled before is known by its code
+# (stamps.sh).
+#     LATHE_TEST_FULL=1 ...    kernels of sm_80 for sm_86 and sm_89, too
+# LATHE: the tool. Exit code 77: there is no nvcc.
 set -u
+LATHE=${LATHE:-build/lathe}
+LATHE=$(realpath "$LATHE") || exit 1
 cd "$(dirname "$0")/.." || exit 1
 PATH=${PATH}:/usr/local/cuda/bin
 if ! command -v nvcc >/dev/null 2>&1; then
@@ -45,16 +47,6 @@ compile() {
     judge "$(basename "$unit" .cu)" "$arch" "$spills" "$unit.log" $? && stamp_add "$key"
 }
 
-# stub TEMPLATE FOLDER ARCH SPILLS: through a file that includes it, since a header that is compiled directly warns of its #pragma once.
-stub() {
-    unit=$temp/$(basename "$1" .cuh).$3.cu
-    echo "#include \"${1#templates/}\"" >"$unit"
-    set -- "$@" "$(g++ -x c++ -std=c++20 -MM -I "$2" -I templates/stub -I templates "$unit" 2>/dev/null | tr -d '\\\n' | sed 's/^[^:]*://')"
-    [ -n "$5" ] || { echo "FAILED $(basename "$1" .cuh), $3: g++ does not list what it includes"; return; }
-    # shellcheck disable=SC2086 # a list of files
-    cat $5 </dev/null | compile "$unit" "$3" "$4" -I "$2" -I templates/stub -I templates
-}
-
 # sizes SPEC PROBLEM: with dims that have no default
 sizes() {
     case $1 in
@@ -68,15 +60,19 @@ sizes() {
 }
 
 # generate SPEC PROBLEM ARCH TEMPLATE PASS SPILLS: as one file. It holds every helper of the headers, used or not, and says itself that this is right.
+# ARCH sm_80+sm_86: what is planned for the first compiles for both.
 generate() {
     unit=$temp/$(basename "$1").$3.$5.$(echo "$2$4" | tr -c 'a-z0-9\n' _).cu
     template=$4
     [ "$template" != - ] || template=
     problem=$(sizes "$1" "$2")
-    if "$LATHE" gen "specs/$1.lua" --all --arch "$3" --problem "$problem" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
-        compile "$unit" "$3" "$6" <"$unit"
+    case $1 in */*) spec=$1 ;; *) spec=specs/$1.lua ;; esac
+    if "$LATHE" gen "$spec" --all --arch "${3%%+*}" --problem "$problem" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
+        for arch in $(echo "$3" | tr + ' '); do
+            compile "$unit" "$arch" "$6" <"$unit"
+        done
     else
-        echo "FAILED lathe gen specs/$1.lua --arch $3 --problem $problem:"
+        echo "FAILED lathe gen $spec --arch ${3%%+*} --problem $problem:"
         cat "$unit.log"
     fi
 }
@@ -111,48 +107,9 @@ fi
 
 # ---- the list ----------------------------------------------------------------------------------------------------------
 
+# Those that stand for all others (tests/stubs.sh).
 every_stub() {
-    for template in $(find templates -name '*.cuh' -not -path 'templates/stub/*' | sort); do
-        grep -q 'extern "C"' "$template" || continue
-        stub=templates/stub
-        archs='sm_80 sm_90a'
-        [ -z "${LATHE_TEST_FULL:-}" ] || archs='sm_80 sm_86 sm_89 sm_90a'
-        spills=0
-        case $template in
-        templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
-        templates/attention/decode.cuh | templates/attention/decode_merge.cuh | templates/attention/selected.cuh) stub=templates/stub/decode ;;
-        templates/attention/mla.cuh) stub=templates/stub/mla ;;
-        templates/attention/mla_sm90.cuh) stub=templates/stub/mla_sm90 archs=sm_90a ;;
-        templates/attention/combine.cuh) stub=templates/stub/combine ;;
-        templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
-        templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
-        templates/rowwise/inner_scan.cuh) stub=templates/stub/inner_scan ;;
-        templates/rowwise/inner_scan_lookback.cuh) stub=templates/stub/inner_scan_lookback ;;
-        templates/rowwise/*) stub=templates/stub/registers ;;
-        templates/elementwise/gather.cuh) stub=templates/stub/gather ;;
-        templates/elementwise/*) stub=templates/stub/elementwise ;;
-        templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
-        templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
-        templates/attention/backward/slices.cuh) stub=templates/stub/backward_slices ;;
-        templates/attention/backward/selected*.cuh) stub=templates/stub/backward_selected spills=16 ;; # a word or two beside dk' and dv'
-        templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
-        templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a spills=24 ;; # a word, read a few times
-        templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=128 ;; # held to 512 threads on an SM, with a bonus
-        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=176 ;; # as above
-        templates/linear/backward/delta_sm90.cuh) stub=templates/stub/linear_delta_bwd_sm90 archs=sm_90a ;;
-        templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
-        templates/linear/delta_sm90.cuh) stub=templates/stub/linear_delta_sm90 archs=sm_90a spills=16 ;; # a word or two of 208 registers
-        templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
-        templates/linear/keyed_delta*.cuh) stub=templates/stub/linear_keyed_delta spills=128 ;; # as below: of 256
-        templates/linear/additive*.cuh) stub=templates/stub/linear_additive spills=96 ;; # logarithms of 16 tokens of all channels stay in registers
-        templates/linear/backward/rows.cuh) stub=templates/stub/linear spills=16 ;; # three words, beside a token's pair with itself
-        templates/linear/*) stub=templates/stub/linear ;;
-        *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
-        esac
-        for arch in $archs; do
-            echo "stub $template $stub $arch $spills"
-        done
-    done
+    awk -v full="${LATHE_TEST_FULL:-}" '!/^#/ { print "generate", $5, $6, $3 (full && $3 == "sm_80" ? "+sm_86+sm_89" : ""), $1, $2, $4 }' tests/stubs.txt
 }
 
 # gen SPEC PROBLEM ARCH [TEMPLATE [PASS]], with the limit of spilled bytes in $spills
@@ -228,7 +185,7 @@ selected_files() {
         [ $dims != d=256 ] || spills=64 # as above
         gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_80 attention_selected
         gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims,cu_q=i32,cu_kv=i32 sm_90a attention_selected
-        spills=16 # as of its stub
+        spills=16 # a word or two beside dk' and dv'
         gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_90a attention_bwd_selected backward
         gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims sm_80 attention_bwd_selected backward
     done
@@ -323,8 +280,8 @@ backward_files() {
 linear_files() {
     for spec in $linear; do
         spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
-        [ $spec != kda ] || spills=112 # as its stub
-        [ $spec != rwkv6 ] || spills=96 # as its stub
+        [ $spec != kda ] || spills=112 # logarithms of 16 tokens of all channels stay in registers
+        [ $spec != rwkv6 ] || spills=96 # the same
         for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
@@ -351,7 +308,7 @@ linear_files() {
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward
     done
     for spec in gla hgrn2 rwkv6 simple_gla mamba2; do
-        spills=96 # held to 512 threads on an SM, as its stub
+        spills=96 # held to 512 threads on an SM
         [ $spec != rwkv6 ] || spills=176 # with a bonus logarithms up to a token's reading beside those that count it
         gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
@@ -420,13 +377,9 @@ stamps_prune
 stamps_log "$temp/good"
 attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
-every_stub >"$temp/list"
-if [ -x "${LATHE:-}" ]; then
-    { forward_files; packed_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
-else
-    echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
-fi
-LATHE=${LATHE:-} xargs -P "${LATHE_TEST_JOBS:-$(nproc)}" -L 1 sh tests/templates.sh --one "$temp" <"$temp/list" >"$temp/said" 2>&1
+{ every_stub; forward_files; packed_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } |
+    awk '!seen[$0]++' >"$temp/list"
+LATHE=$LATHE xargs -P "${LATHE_TEST_JOBS:-$(nproc)}" -L 1 sh tests/templates.sh --one "$temp" <"$temp/list" >"$temp/said" 2>&1
 sed -n 's/^SKIP /tests\/templates.sh: skipped: /p' "$temp/said" | sort -u >&2
 grep -v '^SKIP ' "$temp/said"
 stamps_renew

@@ -27,27 +27,19 @@ bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, 
 /* plan_slices.c */
 bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why);
 
-/* plan.c: what every attention template asks and fills in. */
-bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
-                          char *why);
+/* plan.c: what every attention template asks beside the columns of its row (features.h), and fills in. */
+bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why);
 /* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
 bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
-/* Of a template without products of f32: are its tensors f16 or bf16? instead: what takes f32. */
-bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why);
 /* What common/mma_f32.cuh does, for `lathe explain`. */
 #define PLAN_F32_PRODUCTS                                                                                    \
     "products of f32 are three of bf16 each (hi hi + hi lo + lo hi, f32 sums), off by less than 2^-16; "     \
     "tf32 "                                                                                                  \
     "is not used"
-/* Of the tensors that the kernel reads and writes where they are: does TMA take them? */
-bool plan_tma_takes(const struct kernel_request *r, char *why);
 /* Of tensors whose head dims are no multiples of 8: what it costs, behind plan->reason. */
 void plan_say_copies(const struct kernel_request *r, struct plan *plan);
 /* Of a second pair of q and k: whether it is read or copied, behind plan->reason. */
 void plan_say_pair(const struct kernel_request *r, struct plan *plan);
-/* No packed sequences and no lengths of batches; or those that attention_fwd_sm80 takes. */
-bool plan_no_sequences(const struct kernel_request *r, char *why);
-bool plan_sequences_fit(const struct kernel_request *r, char *why);
 /* Of a row that serves: is it the one to take? */
 bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t);
 void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);

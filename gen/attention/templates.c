@@ -3,6 +3,7 @@
  * labels; which files have the kernels beside the main one. A new template is a row here.
  */
 #include "gen/attention/columns.h"
+#include "gen/attention/features.h"
 #include "gen/attention/planner.h"
 #include "gen/attention/traits.h"
 #include "gen/base/text.h"
@@ -145,6 +146,20 @@ static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
+#define DIMS(most_d, most_dv, by)                                                                            \
+    {                                                                                                        \
+        {"d", SYM_D, ATTENTION_LEAST_DIM, most_d, by},                                                       \
+        {                                                                                                    \
+            "d_v", SYM_D_V, ATTENTION_LEAST_DIM, most_dv, by                                                 \
+        }                                                                                                    \
+    }
+#define NARROW(by) DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, by)
+#define WIDE(by)   DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, by)
+enum { BY_8 = ATTENTION_DIM_STEP, NARROWEST = 128 };
+#define ANY_MASK     (FEATURE(LISTS) | FEATURE(ODD_LISTS))
+#define ANY_CALL     (FEATURES_OF_SEQUENCES | FEATURE(ODD_PAGES) | FEATURE(FOLDED))
+#define ANY_GRADIENT (ANY_MASK | FEATURE(ONE_ORDER) | FEATURE(PAIR_SUMS))
+
 #define FORWARD                                                                                              \
     .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD
 #define BACKWARD                                                                                             \
@@ -154,12 +169,21 @@ const struct template_row attention_templates[] = {
     {.name = "attention_selected",
      .file = "attention/selected.cuh",
      .ok = plan_attention_selected,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = NARROW(BY_8),
+                .takes = ANY_CALL | FEATURE(V_IS_K),
+                .only = FEATURE(COMBINE) | FEATURE(LISTS)},
      .attention = &attention_portable,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_decode",
      .file = "attention/decode.cuh",
      .ok = plan_attention_decode,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = NARROW(BY_8),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(V_IS_K),
+                .only = FEATURE(COMBINE),
+                .chosen_for = "few queries against many keys"},
      .attention = &attention_portable,
      .lengths = attention_decode_lengths,
      .config = config_sm80,
@@ -167,6 +191,10 @@ const struct template_row attention_templates[] = {
     {.name = "attention_fwd_sm90",
      .file = "attention/fwd_sm90.cuh",
      .ok = plan_attention_sm90,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DV, BY_8),
+                .takes =
+                    FEATURES_OF_SEQUENCES | ANY_MASK | FEATURE(COMBINE) | FEATURE(PAIR) | FEATURE(V_IS_K)},
      .isa = ISA_SM90A,
      .attention = &attention_forward_sm90,
      .lengths = attention_sm90_lengths,
@@ -176,6 +204,11 @@ const struct template_row attention_templates[] = {
     {.name = "attention_mla_sm90",
      .file = "attention/mla_sm90.cuh",
      .ok = plan_attention_mla_sm90,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = WIDE(BY_8),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(PAIR),
+                .only = FEATURE(COMBINE) | FEATURE(V_IS_K),
+                .chosen_for = "wide head dims, values in keys, q2 and k2"},
      .isa = ISA_SM90A,
      .attention = &attention_portable,
      .define = define_halves,
@@ -184,29 +217,46 @@ const struct template_row attention_templates[] = {
     {.name = "attention_mla",
      .file = "attention/mla.cuh",
      .ok = plan_attention_mla,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = WIDE(1),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(PAIR) | FEATURE(V_IS_K),
+                .only = FEATURE(COMBINE),
+                .chosen_for = "wide head dims, values in keys, q2 and k2"},
      .attention = &attention_portable,
      .config = config_mla,
      FORWARD},
     {.name = "attention_fwd_sm80",
      .file = "attention/fwd_sm80.cuh",
      .ok = plan_attention_sm80,
+     .serves = {.dtypes = SERVES_FLOATS,
+                .dim = NARROW(1),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(COMBINE) | FEATURE(PAIR) | FEATURE(V_IS_K) |
+                         FEATURE(ODD_V_IS_K)},
      .attention = &attention_portable,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_bwd_selected",
      .file = "attention/backward/selected.cuh",
      .ok = plan_attention_bwd_selected,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = NARROW(1),
+                .takes = ANY_CALL | FEATURE(PAIR),
+                .only = FEATURE(LISTS)},
      .attention = &attention_portable,
      BACKWARD},
     {.name = "attention_bwd_sm90",
      .file = "attention/backward/sm90.cuh",
      .ok = plan_attention_bwd_sm90,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = DIMS(NARROWEST, NARROWEST, BY_8),
+                .takes = ANY_GRADIENT | FEATURE(PACKED) | FEATURE(PAIR)},
      .isa = ISA_SM90A,
      .attention = &attention_narrow_sm90,
      BACKWARD},
     {.name = "attention_bwd_wide_sm90",
      .file = "attention/backward/wide_sm90.cuh",
      .ok = plan_attention_bwd_wide,
+     .serves = {.dtypes = SERVES_HALVES, .dim = NARROW(BY_8), .takes = ANY_GRADIENT | FEATURE(PAIR)},
      .isa = ISA_SM90A,
      .attention = &attention_wide_sm90,
      .define = define_pair,
@@ -214,11 +264,16 @@ const struct template_row attention_templates[] = {
     {.name = "attention_bwd_sm80",
      .file = "attention/backward/sm80.cuh",
      .ok = plan_attention_bwd,
+     .serves = {.dtypes = SERVES_FLOATS, .dim = NARROW(1), .takes = ANY_GRADIENT | ANY_CALL | FEATURE(PAIR)},
      .attention = &attention_portable_back,
      BACKWARD},
     {.name = "attention_bwd_slices",
      .file = "attention/backward/slices.cuh",
      .ok = plan_attention_bwd_slices,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = WIDE(1),
+                .takes = ANY_GRADIENT | FEATURE(FOLDED) | FEATURE(PAIR) | FEATURE(V_IS_K),
+                .chosen_for = "wide head dims, values in keys"},
      .attention = &attention_portable,
      BACKWARD},
     {.name = "attention_combine",
@@ -226,6 +281,9 @@ const struct template_row attention_templates[] = {
      .form = PLAN_COMBINE,
      .pass = LATHE_COMBINE,
      .ok = plan_attention_combine,
+     .serves = {.dtypes = SERVES_FLOATS,
+                .dim = {{"d_v", SYM_D_V, 1, ATTENTION_MOST_DV, 1}},
+                .takes = FEATURE(COMBINE) | FEATURE(LISTS) | FEATURE(PAIR) | FEATURE(V_IS_K)},
      .attention = &attention_portable,
      .config = config_combine,
      .label = label_combine,

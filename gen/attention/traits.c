@@ -32,7 +32,7 @@ const struct attention_traits attention_forward_sm90 = {.loader_warps = LOADERS,
                                                         .tensor_maps = true,
                                                         .map_rows = WARPGROUP_ROWS,
                                                         .map_ranges = true,
-                                                        .wide_values = true,
+
                                                         .shares = true,
                                                         .fuses = true};
 #define BACK_SM90                                                                                            \
@@ -53,11 +53,17 @@ int attention_record_bytes(const struct plan *plan)
     return rows > 0 ? plan->attention.back.bm / rows * RECORD_BYTES : 0;
 }
 
-bool attention_wide_values(const struct kernel_request *r)
+/* Rows that are taken at any sizes are whole. */
+bool attention_whole_rows(const struct kernel_request *r)
 {
     const unsigned set = isas_of(r->device);
+    const int64_t dim[] = {r->problem->dim[SYM_D], r->problem->dim[SYM_D_V]};
     bool any = false;
-    for (const struct template_row *t = r->templates; t->name; t++)
-        any = any || (t->pass == LATHE_FORWARD && isa_among(t->isa, set) && t->attention->wide_values);
+    for (const struct template_row *t = r->templates; t->name; t++) {
+        bool holds = t->pass == r->pass && isa_among(t->isa, set) && !t->serves.chosen_for;
+        for (int i = 0; i < 2 && holds; i++)
+            holds = dim[i] <= t->serves.dim[i].most && dim[i] % t->serves.dim[i].step == 0;
+        any = any || holds;
+    }
     return any;
 }

@@ -21,7 +21,7 @@ extern const struct attention_traits attention_forward_sm90, attention_narrow_sm
 const struct attention_traits *attention_forward_traits(const struct plan *plan);
 /* Bytes behind the row values of a backward pass's tile, which say where its norms are. */
 int attention_record_bytes(const struct plan *plan);
-/* Is there a template for values of more than ATTENTION_MOST_DIM columns that keeps rows whole? */
-bool attention_wide_values(const struct kernel_request *r);
+/* Is there a template for such head dims that keeps rows whole? */
+bool attention_whole_rows(const struct kernel_request *r);
 
 #endif

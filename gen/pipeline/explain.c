@@ -105,6 +105,39 @@ void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, cons
     text_free(&text);
 }
 
+/* ---- what is served ---------------------------------------------------------------------------- */
+
+static const char *pass_text(lathe_pass pass)
+{
+    return pass == LATHE_FORWARD ? "forward" : pass == LATHE_BACKWARD ? "backward" : "combine";
+}
+
+void explain_table(struct text_buf *out)
+{
+    text_add(out, "| template | pass | from | takes |\n|---|---|---|---|\n");
+    for (int k = 0; k < KIND_COUNT; k++)
+        for (const struct template_row *t = kinds[k].templates; t->name; t++) {
+            if (t->serves.dtypes == 0)
+                continue;
+            const struct isa_row *isa = &isas[t->isa];
+            text_add(out, "| %s | %s | %s%.0d | ", t->name, pass_text(t->pass), isa->arch ? isa->arch : "sm_",
+                     isa->arch ? 0 : isa->sm);
+            serves_text(&t->serves, kinds[k].features, out);
+            text_add(out, " |\n");
+        }
+}
+
+static void explain_serves(struct facts *f, const struct kernel_request *r, const struct template_row *row)
+{
+    struct text_buf text = {0};
+    if (row->serves.dtypes == 0)
+        return;
+    serves_text(&row->serves, r->features, &text);
+    facts_string(f, "serves", text.data ? text.data : "");
+    facts_line(f, "  serves        %s\n", text.data ? text.data : "");
+    text_free(&text);
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
 void explain_plan(struct facts *f, const struct kernel_request *r, const struct plan *plan)
@@ -114,6 +147,7 @@ void explain_plan(struct facts *f, const struct kernel_request *r, const struct 
     facts_string(f, "file", plan->row->file);
     facts_string(f, "tile", plan->tile);
     facts_line(f, "  template      %s (%s)\n", plan->row->name, plan->row->file);
+    explain_serves(f, r, plan->row);
     kinds[r->ir->kind].explain(f, plan);
 }
 

@@ -38,6 +38,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                         .lower = attention_lower,
                         .release = attention_release,
                         .templates = attention_templates,
+                        .features = attention_features,
                         .explain = attention_explain,
                         .parts = attention_parts,
                         .variant_includes = "",

@@ -17,7 +17,6 @@ struct attention_traits {
     int map_rows;     /* of a query tile, judged by the mask as one; 0: all of them */
     bool map_ranges;  /* it takes a mask's map as ranges of keys */
     bool shares;      /* lanes hand each other what a mask makes of rows or columns alone */
-    bool wide_values; /* it keeps rows whole whose d_v is beyond ATTENTION_MOST_DIM */
     bool fuses;       /* a tile's scores may be capped, or cut at 0, by passes of their own */
     /* of the backward pass */
     int row_parts, key_parts; /* of a tile, judged by the mask one by one; 0: it is judged as one */
@@ -59,9 +58,8 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool q_in_regs;
     int d_pad, dv_pad;
     int smem_bytes;
-    bool o_f32;    /* o is written in f32: for what comes behind the kernel, or */
-    bool part_end; /* as a part of its row, with row states in the place of the finals */
-    bool copies;   /* the template takes head dims that are no multiple of 8: rows are copied to wider ones */
+    bool o_f32;                    /* o is written in f32: for what comes behind the kernel, or */
+    bool part_end;                 /* as a part of its row, with row states in the place of the finals */
     bool short_rows;               /* as in struct attention_kernel */
     bool parts;                    /* attention_decode: rows are cut by keys, and merged by `combine`, */
     int part_blocks;               /* for so many blocks that run at once, */

@@ -11,6 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
+struct refusal {
+    char said[SAID_BYTES];
+    const char *instead; /* what a caller may do; NULL: nothing comes to mind */
+    bool missing;        /* of what the template is for */
+};
+
 static void dtypes_text(unsigned dtypes, char *out, size_t size)
 {
     size_t used = 0;
@@ -50,8 +56,8 @@ static bool takes_dim(const struct kernel_request *r, const struct served_dim *d
     return false;
 }
 
-static bool takes_feature(const struct kernel_request *r, const struct serves *s, int number, char *said,
-                          const char **instead)
+static bool takes_feature(const struct kernel_request *r, const struct serves *s, int number,
+                          struct refusal *out)
 {
     const struct feature *f = &r->features[number];
     char how[SAID_BYTES] = "";
@@ -59,24 +65,21 @@ static bool takes_feature(const struct kernel_request *r, const struct serves *s
     const bool only = s->only >> number & 1;
     if ((takes && !only) || (f->has(r, how) ? takes : !only))
         return true;
-    snprintf(said, SAID_BYTES, "%s", only ? f->missing : how[0] ? how : f->name);
-    *instead = only ? NULL : f->instead;
+    snprintf(out->said, SAID_BYTES, "%s", only ? f->missing : how[0] ? how : f->name);
+    out->missing = only;
+    out->instead = only ? NULL : f->instead;
     return false;
 }
 
-/* The first thing that it does not take goes to `said`; what a caller may do about it to `instead`. */
-static bool takes_all(const struct kernel_request *r, const struct serves *s, char *said,
-                      const char **instead)
+/* The first thing that it does not take goes to `out`. */
+static bool takes_all(const struct kernel_request *r, const struct serves *s, struct refusal *out)
 {
-    bool all = s->dtypes == 0;
-    *instead = NULL;
-    if (all)
-        return true;
-    all = takes_dtype(r, s, said);
+    *out = (struct refusal){.instead = NULL};
+    bool all = s->dtypes == 0 || takes_dtype(r, s, out->said);
     for (size_t i = 0; i < sizeof s->dim / sizeof *s->dim && all; i++)
-        all = takes_dim(r, &s->dim[i], said);
-    for (int f = 0; r->features && r->features[f].name && all; f++)
-        all = takes_feature(r, s, f, said, instead);
+        all = takes_dim(r, &s->dim[i], out->said);
+    for (int f = 0; s->dtypes != 0 && r->features && r->features[f].name && all; f++)
+        all = takes_feature(r, s, f, out);
     return all;
 }
 
@@ -86,29 +89,30 @@ static int find_others(const struct kernel_request *r, const struct template_row
 {
     int n = 0;
     int rows = 0;
-    char said[SAID_BYTES];
-    const char *instead;
+    struct refusal unused;
     while (r->templates[rows].name)
         rows++;
     for (int sizes = 0; sizes < 2 && n == 0; sizes++)
         for (const struct template_row *t = r->templates + rows; t > r->templates && n < 2; t--)
             if (t - 1 != row && t[-1].pass == r->pass && !t[-1].unproven && t[-1].serves.dtypes != 0 &&
                 (t[-1].serves.chosen_for != NULL) == (sizes == 1) &&
-                isa_among(t[-1].isa, isas_of(r->device)) && takes_all(r, &t[-1].serves, said, &instead))
+                isa_among(t[-1].isa, isas_of(r->device)) && takes_all(r, &t[-1].serves, &unused))
                 names[n++] = t[-1].name;
     return n;
 }
 
 bool plan_serves(const struct kernel_request *r, const struct template_row *row, char *why)
 {
-    char said[SAID_BYTES] = "";
-    const char *instead = NULL;
+    struct refusal no;
     const char *other[2] = {"the host device", ""};
-    if (takes_all(r, &row->serves, said, &instead))
+    if (takes_all(r, &row->serves, &no))
         return true;
-    const int n = find_others(r, row, other);
-    snprintf(why, REASON_BYTES, "%s%s%s (%s%s%s %s that)", said, instead ? "; " : "", instead ? instead : "",
-             other[0], n > 1 ? " and " : "", other[1], n > 1 ? "take" : "takes");
+    const int used =
+        snprintf(why, REASON_BYTES, "%s%s%s", no.said, no.instead ? "; " : "", no.instead ? no.instead : "");
+    const int n = no.missing ? 0 : find_others(r, row, other);
+    if (!no.missing && used > 0 && used < REASON_BYTES)
+        snprintf(why + used, (size_t)(REASON_BYTES - used), " (%s%s%s %s that)", other[0],
+                 n > 1 ? " and " : "", other[1], n > 1 ? "take" : "takes");
     return false;
 }
 
@@ -128,4 +132,6 @@ void serves_text(const struct serves *s, const struct feature *features, struct 
             if ((only ? s->only : s->takes & ~s->only) >> f & 1)
                 text_add(out, "%s%s", n++ ? ", " : only ? "; only " : "; also ", features[f].name);
     }
+    if (s->chosen_for)
+        text_add(out, "; chosen for %s", s->chosen_for);
 }

@@ -64,8 +64,8 @@ bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why)
     if (several)
         snprintf(why, REASON_BYTES, "%s; it takes one row to one row", several);
     struct plan_again again;
-    const struct row_pass *pass = several ? NULL : plan_row_pass(r, why);
-    if (!pass)
+    const struct row_pass *pass = &r->rows->pass;
+    if (several)
         return false;
     const int64_t n = r->problem->dim[SYM_N];
     rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]), plan);
@@ -338,9 +338,7 @@ static bool holds_ranks(const struct plan *plan)
 bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct plan_again again;
-    const struct row_pass *pass = plan_row_pass(r, why);
-    if (!pass)
-        return false;
+    const struct row_pass *pass = &r->rows->pass;
     plan_reread(r, pass, &again);
     choose_shape(r, pass, &again, plan);
     many_reason(r, pass, plan);

@@ -5,6 +5,7 @@
 #include "gen/rowwise/pass.h"
 #include "gen/plan/plan.h"
 #include "gen/rowwise/planner.h"
+#include "gen/rowwise/kernel.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -238,9 +239,7 @@ static bool shape(const struct kernel_request *r, const struct row_pass *pass, s
 
 bool plan_inner_scan(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    const struct row_pass *pass = plan_row_pass(r, why);
-    if (!pass)
-        return false;
+    const struct row_pass *pass = &r->rows->pass;
     const char *apart = reason_apart(r, pass);
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);

@@ -227,8 +227,6 @@ static bool make_staged(const struct kernel_request *r, bool spreads, struct pla
 {
     struct staged s;
     char shared[64];
-    if (!plan_row_pass(r, why))
-        return false;
     struct row_pass pass = r->rows->pass;
     plan->rows.variance = spreads && r->rows->variance;
     if (plan->rows.variance)
@@ -413,9 +411,7 @@ bool plan_inner(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct staged s;
     const char *apart = NULL;
-    const struct row_pass *pass = plan_row_pass(r, why);
-    if (!pass)
-        return false;
+    const struct row_pass *pass = &r->rows->pass;
     plan->rows.kept = r->pass == LATHE_FORWARD && pass->n_in == 1;
     if (!r->ir->inner)
         apart = "rows along the last dim; it takes those along another";

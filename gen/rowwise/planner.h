@@ -12,10 +12,7 @@ struct row_pass;
 /* plan_registers.c: rowwise/single.cuh and rowwise/registers.cuh. */
 bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why);
-/* plan.c. The pass that is asked for, where row-wise kernels take its dtype, device and length. NULL:
-   why not. */
-const struct row_pass *plan_row_pass(const struct kernel_request *r, char *why);
-/* Is a value what a tensor of the same 16 bits as x holds? */
+/* plan.c. Is a value what a tensor of the same 16 bits as x holds? */
 bool plan_is_half(const struct kernel_request *r, const struct ir *w, int node);
 /* plan_reread.c: rows that passes read again. */
 struct plan_again {

@@ -88,18 +88,21 @@ static void label(const struct problem *problem, const struct plan *plan, char *
 static const struct launch_file BESIDE_SCAN[] = {{"lookback", "rowwise/inner_scan_lookback.cuh"},
                                                  {NULL, NULL}};
 
+/* Kernels step through a row with 32 bits: the step beyond its end has to fit as well. */
+#define MOST_ELEMENTS ((INT64_C(1) << 31) - (1 << 20))
+#define ANY_ROW       .serves = {.dtypes = SERVES_FLOATS, .dim = {{"n", SYM_N, 0, MOST_ELEMENTS, 1}}}
 #define SCAN                                                                                                 \
-    .form = PLAN_ROW_SCAN, .file = "rowwise/inner_scan.cuh", .ok = plan_inner_scan,                          \
-    .define = define_cluster, .config = config_scan, .label = label, .beside = BESIDE_SCAN
+    ANY_ROW, .form = PLAN_ROW_SCAN, .file = "rowwise/inner_scan.cuh", .ok = plan_inner_scan,                 \
+             .define = define_cluster, .config = config_scan, .label = label, .beside = BESIDE_SCAN
 #define INNER                                                                                                \
-    .form = PLAN_ROW_INNER, .file = "rowwise/inner.cuh", .ok = plan_inner, .define = define_cluster,         \
-    .config = config_inner, .label = label
+    ANY_ROW, .form = PLAN_ROW_INNER, .file = "rowwise/inner.cuh", .ok = plan_inner,                          \
+             .define = define_cluster, .config = config_inner, .label = label
 #define STAGED                                                                                               \
-    .form = PLAN_ROW_STAGED, .file = "rowwise/staged.cuh", .ok = plan_staged, .define = define_cluster,      \
-    .config = config_staged, .label = label
+    ANY_ROW, .form = PLAN_ROW_STAGED, .file = "rowwise/staged.cuh", .ok = plan_staged,                       \
+             .define = define_cluster, .config = config_staged, .label = label
 #define REGISTERS                                                                                            \
-    .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_registers,                       \
-    .define = define_cluster, .config = config_registers, .label = label
+    ANY_ROW, .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_registers,              \
+             .define = define_cluster, .config = config_registers, .label = label
 const struct template_row rowwise_templates[] = {
     {.name = "rowwise_inner_scan", .pass = LATHE_FORWARD, SCAN},
     {.name = "rowwise_inner_scan_bwd", .pass = LATHE_BACKWARD, SCAN},
@@ -109,6 +112,7 @@ const struct template_row rowwise_templates[] = {
     {.name = "rowwise_staged_bwd", .pass = LATHE_BACKWARD, STAGED},
     {.name = "rowwise",
      .pass = LATHE_FORWARD,
+     ANY_ROW,
      .form = PLAN_ROW_SINGLE,
      .file = "rowwise/single.cuh",
      .ok = plan_rowwise,

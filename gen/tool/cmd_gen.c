@@ -10,6 +10,7 @@
 #include "runtime/recipe/bind.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,37 @@ static int write_text(const struct options *o, const struct source *source, cons
     return CODE_OK;
 }
 
+/* The texts that this kernel alone has, each as a file; the others are those of templates/. */
+static int write_split(const struct options *o, const struct source *source)
+{
+    char path[PATH_MAX];
+    for (int i = 0; i < source->n_texts; i++) {
+        const struct text *t = &source->text[i];
+        if (strchr(t->name, '/'))
+            continue;
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", o->split, t->name) >= sizeof path) {
+            tool_complain("--split: the path %s is too long", o->split);
+            return CODE_USAGE;
+        }
+        if (!write_file(path, t->data, t->size))
+            return CODE_USAGE;
+    }
+    printf("%s: %s\n", o->split, source->label);
+    return CODE_OK;
+}
+
+static int write_whole(const struct options *o, const struct source *source, const struct ir *ir,
+                       const struct signature *sig, const struct device *device)
+{
+    struct text_buf text = {0};
+    emit_file(source, ir, sig, device, &text);
+    if (!o->all)
+        shorten(&text);
+    const int code = write_text(o, source, &text);
+    text_free(&text);
+    return code;
+}
+
 /* Of a problem that has been taken. */
 static void warn_ranges(const struct ir *ir, const struct options *o)
 {
@@ -139,10 +171,15 @@ int cmd_gen(const struct options *o)
     struct source source;
     struct device standard;
     struct signature sig;
-    struct text_buf text = {0};
     const struct device *device = first_arch(o, &standard);
     int code = CODE_USAGE;
-    if (!has_out(o, "gen") || !device)
+    if (!device)
+        return code;
+    if (o->split && (o->out || o->all)) {
+        tool_complain("gen: --split DIR stands alone, without -o and --all");
+        return code;
+    }
+    if (!o->split && !has_out(o, "gen"))
         return code;
     if (o->n_archs > 1) {
         tool_complain("gen: expected one --arch, given %d; `lathe compile` takes several", o->n_archs);
@@ -157,12 +194,8 @@ int cmd_gen(const struct options *o)
     if (code == CODE_OK) {
         warn_ranges(ir, o);
         tool_warn_proofs(ir);
-        emit_file(&source, ir, &sig, device, &text);
-        if (!o->all)
-            shorten(&text);
-        code = write_text(o, &source, &text);
+        code = o->split ? write_split(o, &source) : write_whole(o, &source, ir, &sig, device);
     }
-    text_free(&text);
     source_free(&source);
     ir_free(ir);
     return code;

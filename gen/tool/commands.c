@@ -197,6 +197,11 @@ static const struct option_row OPTIONS[] = {
      "the whole text that `lathe compile` compiles: with the branches that this kernel's numbers\n"
      "                        rule out and the declarations that nothing reaches; the same kernel",
      .take = option_flag, .member = MEMBER(all)},
+    {"--split", IN_GEN, "DIR",
+     "in the place of -o: config.gen.cuh, variant.gen.cuh and kernel.cu, which includes them and the\n"
+     "                        templates/ of a source tree, into a folder that is there: for editors, and\n"
+     "                        for who works on a template",
+     .take = option_text, .member = MEMBER(split)},
     {"--names", IN_LIST, NULL, "the names alone", .take = option_flag, .member = MEMBER(names)},
     {"--template", IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME",
      "plan with this template or none (default: the first that serves)", .take = option_template},

@@ -49,9 +49,10 @@ struct options {
     const char **problems;
     unsigned passes; /* of aot: a bit for each lathe_pass */
     const char *name;
-    const char *cc;  /* NULL: $CC, or cc */
-    int jobs;        /* 0: one for each core */
-    const char *out; /* NULL: not given */
+    const char *cc;    /* NULL: $CC, or cc */
+    int jobs;          /* 0: one for each core */
+    const char *out;   /* NULL: not given */
+    const char *split; /* of gen, in its place: a folder; NULL: not given */
     int device;
     unsigned seed;
     bool verify;

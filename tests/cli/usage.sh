@@ -110,6 +110,12 @@ expect 2 '' 'gen: expected one --arch' "$LATHE" gen causal --arch sm_80 --arch s
 expect 2 '' 'gen: expected -o FILE' "$LATHE" gen causal
 expect 2 '' 'aot: expected -o DIR' "$LATHE" aot causal
 expect 2 '' "--cc is given twice" "$LATHE" aot causal --cc a --cc b
+expect 2 '' 'gen: --split DIR stands alone, without -o and --all' "$LATHE" gen causal --split "$work" -o "$work/x.cu"
+expect 0 'causal_attention_fwd_sm80' '' "$LATHE" gen causal --split "$work" --arch sm_80
+for file in kernel.cu config.gen.cuh variant.gen.cuh; do
+    [ -s "$work/$file" ] || complain "gen --split: there is no $file"
+done
+expect 2 '' 'no_such_folder/kernel.cu: cannot be written' "$LATHE" gen causal --split "$work/no_such_folder" --arch sm_80
 expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
 expect 2 '' "--pass: expected forward, backward or combine, given 'sideways'" "$LATHE" explain causal --pass sideways

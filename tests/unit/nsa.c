@@ -263,11 +263,10 @@ TEST(gradients_of_lists_have_a_kernel_of_their_own)
         {"causal", SIZES, "the mask is not an interval of keys and a list of up to 128 blocks of them"},
         {LISTS("1", "24", "chosen"), SIZES, "blocks are of 24 keys; it takes multiples of 16"},
         {LEARNED, SIZES, "pairs add to gradients of inputs"},
-        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,deterministic=1",
-         "other templates keep one order"},
+        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,deterministic=1", "take that"},
         {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32,unaligned=do",
          "rows of do do not start at multiples of 16 bytes; align them"},
-        {"nsa_selected", "dtype=f32,h=8,h_kv=2,q=256,d=128", "attention_bwd_sm80 takes f32 too"},
+        {"nsa_selected", "dtype=f32,h=8,h_kv=2,q=256,d=128", "(attention_bwd_sm80 takes that)"},
     };
     static const char *const taken[] = {"nsa_selected", LISTS("1", "16", "both(causal, chosen)"),
                                         LISTS("1", "160", "chosen")};

@@ -65,11 +65,11 @@ TEST(what_no_kernel_serves_says_what_would)
         {"causal", LATHE_FORWARD, "dtype=bf16,q=64,d=60" PARTS,
          "attention_fwd_sm80: a head dim is no multiple of 8, and there are parts of rows; pad it"},
         {"sinks", LATHE_COMBINE, "dtype=f64,parts=2,d_v=64",
-         "attention_combine: dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)"},
+         "attention_combine: dtype f64; it takes f32, f16 and bf16 (the host device takes that)"},
         {MOD, LATHE_COMBINE, "dtype=bf16,parts=2,d_v=60",
-         "attention_combine: d_v is no multiple of 8, and there is a mod of o; pad it, or the host device"},
+         "attention_combine: a head dim is no multiple of 8, and there are mods of q, k, v or o; pad it"},
         {"sinks", LATHE_COMBINE, "dtype=bf16,parts=2,d_v=520",
-         "attention_combine: d_v = 520; it takes up to 512"},
+         "attention_combine: d_v = 520; it takes 1 to 512"},
     };
     struct plan plan;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

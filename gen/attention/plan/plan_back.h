@@ -23,7 +23,4 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
 /* plan->reason. rows: floats that a row brings. */
 void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan);
 
-/* Beside what plan_sequences_fit() asks, which the forward kernel's plan does. */
-bool plan_sequences_back(const struct kernel_request *r, char *why);
-
 #endif

@@ -105,7 +105,7 @@ static bool take_back_tile(const struct kernel_request *r, const struct pair_nee
                : take_first(r, pair, BACK_TILES, sizeof BACK_TILES / sizeof *BACK_TILES, plan);
 }
 
-/* ---- Hopper ---------------------------------------------------------------------------------------- */
+/* ---- sm_90a ---------------------------------------------------------------------------------------- */
 
 /* TILE_ROWS_BYTES of attention/backward/parts.cuh. */
 static int tile_rows_bytes(const struct plan *plan, const struct pair_needs *pair)
@@ -114,7 +114,7 @@ static int tile_rows_bytes(const struct plan *plan, const struct pair_needs *pai
 }
 
 /* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
-static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
+static int narrow_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
 {
     return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
            4 * slabs * t->bm * t->dk + 2 * rows + (diag ? 16 * (t->bm + 64) : 0) + 208;
@@ -133,12 +133,12 @@ static int sequence_bytes(const struct kernel_request *r)
     return attention_has_sequences(r) ? round_up(2 * bytes + CURSOR, STEP) : 0;
 }
 
-static int hopper_smem(const struct back_plan *t, int rows, bool diag, int tables)
+static int narrow_smem(const struct back_plan *t, int rows, bool diag, int tables)
 {
     static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
     int bytes = 0;
     for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
-        bytes = hopper_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
+        bytes = narrow_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
         if (bytes <= BACK_SMEM_LIMIT - t->sequence_bytes)
             break;
     }
@@ -160,7 +160,7 @@ static int v_steps_of(const struct back_plan *t, const struct pair_needs *pair)
     return pair->more || steps < 0 ? 0 : steps;
 }
 
-static bool take_hopper_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+static bool take_narrow_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
 {
     const int64_t d = r->problem->dim[SYM_D];
     const int64_t dv = r->problem->dim[SYM_D_V];
@@ -175,12 +175,12 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
         plan->attention.back.sequence_bytes = sequence_bytes(r);
         /* K and V of two blocks of keys, and two slabs, are worth less than tables */
         const int rows = tile_rows_bytes(plan, pair);
-        const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
+        const int least = narrow_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
         plan->attention.back.smem_bytes = 0;
         const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
         plan_take_tables(pair, limit - least, &plan->attention.back);
         plan->attention.back.smem_bytes =
-            hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
+            narrow_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
         if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= limit &&
             plan->attention.back.smem_bytes <= r->device->smem_bytes - BACK_SMEM_LIMIT + limit &&
             plan_back_tile_is_wanted(r, plan))
@@ -239,15 +239,6 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
 
-/* Only attention_bwd_slices adds what v gives to dk. */
-static bool plan_own_values(const struct kernel_request *r, char *why)
-{
-    if (!r->ir->v_is_k)
-        return true;
-    snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
-    return false;
-}
-
 bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why,
                     bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
                                  struct plan *plan))
@@ -272,69 +263,17 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
     return true;
 }
 
-bool plan_sequences_back(const struct kernel_request *r, char *why)
-{
-    if (!attention_has_sequences(r))
-        return true;
-    if (r->problem->deterministic)
-        snprintf(why, REASON_BYTES,
-                 "cu_q or used_kv is given, whose sums in one order the host device alone keeps; leave out "
-                 "deterministic");
-    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "do", 0)) &&
-             r->ir->mod[MOD_OUTPUT].n_stages == 0 &&
-             r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0) /* else they are moved */
-        snprintf(
-            why, REASON_BYTES,
-            "cu_q or used_kv is given, and rows of do do not start at multiples of 16 bytes; align them");
-    else
-        return true;
-    return false;
-}
-
-/* Of the kernels for Hopper, whose stores are of whole vectors. */
-static bool plan_whole_vectors(const struct kernel_request *r, char *why)
-{
-    if (r->problem->dim[SYM_D] % ATTENTION_DIM_STEP == 0 &&
-        r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0)
-        return true;
-    snprintf(why, REASON_BYTES, "a head dim is no multiple of %d, which attention_bwd_sm80 takes",
-             ATTENTION_DIM_STEP);
-    return false;
-}
-
-/* Tensor maps of many sequences have no batches. */
-static bool plan_packed(const struct kernel_request *r, char *why)
-{
-    if (!attention_has_sequences(r) || problem_has_named(r->sig, r->problem, "cu_q"))
-        return true;
-    snprintf(why, REASON_BYTES,
-             "used_kv is given without cu_q, which attention_bwd_sm80 takes; packed sequences go here");
-    return false;
-}
-
-static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
-
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_own_values(r, why) && plan_sequences_back(r, why) &&
-           plan_back_with(r, plan, why, take_back_tile);
+    return plan_back_with(r, plan, why, take_back_tile);
 }
 
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (r->problem->dim[SYM_D] > 128 || r->problem->dim[SYM_D_V] > 128) {
-        snprintf(why, REASON_BYTES,
-                 "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
-        return false;
-    }
-    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
-           plan_sequences_back(r, why) && plan_packed(r, why) && plan_tma_takes(r, why) &&
-           plan_back_with(r, plan, why, take_hopper_tile);
+    return plan_back_with(r, plan, why, take_narrow_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
-           plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
-           plan_back_with(r, plan, why, take_wide_tile);
+    return plan_back_with(r, plan, why, take_wide_tile);
 }

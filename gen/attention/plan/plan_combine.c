@@ -16,25 +16,9 @@ static bool is_aligned(const struct kernel_request *r, const char *name)
     return !arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0));
 }
 
-static bool serves(const struct kernel_request *r, char *why)
-{
-    const int64_t dv = r->problem->dim[SYM_D_V];
-    if (r->problem->dtype[DTYPE_O] == LATHE_F64)
-        snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
-    else if (dv > ATTENTION_MOST_DV)
-        snprintf(why, REASON_BYTES, "d_v = %lld; it takes up to %d", (long long)dv, ATTENTION_MOST_DV);
-    else if (r->ir->mod[MOD_OUTPUT].n_stages > 0 && dv % ATTENTION_DIM_STEP != 0)
-        snprintf(why, REASON_BYTES,
-                 "d_v is no multiple of %d, and there is a mod of o; pad it, or the host device",
-                 ATTENTION_DIM_STEP);
-    else
-        return plan_mods_fit(r, MOD_OUTPUT, why);
-    return false;
-}
-
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why))
+    if (!plan_mods_fit(r, MOD_OUTPUT, why))
         return false;
     struct attention_plan *const a = &plan->attention;
     a->warps = WARPS;

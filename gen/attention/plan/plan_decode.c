@@ -42,17 +42,11 @@ static bool is_asked_for(const struct kernel_request *r)
 static bool serves(const struct kernel_request *r, char *why)
 {
     const struct problem *p = r->problem;
-    if (!is_asked_for(r) && !(lathe__lengths(p) & LENGTHS_FEW_QUERIES))
-        snprintf(
-            why, REASON_BYTES,
-            "it is for up to 64 rows of a key head (q * h / h_kv) against 512 keys and more, 16 for each "
-            "query; of packed sequences on average");
-    else if (!r->attention->parts)
-        snprintf(why, REASON_BYTES,
-                 "the online function gives no combine, so the keys of a row cannot be shared out: one block "
-                 "reads all of them");
-    else
+    if (is_asked_for(r) || (lathe__lengths(p) & LENGTHS_FEW_QUERIES) != 0)
         return true;
+    snprintf(why, REASON_BYTES,
+             "it is for up to 64 rows of a key head (q * h / h_kv) against 512 keys and more, 16 for each "
+             "query; of packed sequences on average");
     return false;
 }
 
@@ -72,8 +66,7 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
 
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) ||
-        !plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_sequences_fit(r, why))
+    if (!serves(r, why) || !plan_attention_begin(r, plan, why))
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];

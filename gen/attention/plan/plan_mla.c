@@ -39,25 +39,18 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan)
 
 static bool is_needed(const struct kernel_request *r, char *why)
 {
-    const int64_t d = r->problem->dim[SYM_D];
-    const int64_t dv = r->problem->dim[SYM_D_V];
-    const bool odd = d % ATTENTION_DIM_STEP != 0 || dv % ATTENTION_DIM_STEP != 0;
     const bool wide =
-        d > MAX_DIM || (dv > MAX_DIM && (odd || !attention_wide_values(r) || attention_has_sequences(r)));
+        !attention_whole_rows(r) || (r->problem->dim[SYM_D_V] > MAX_DIM && attention_has_sequences(r));
     const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
     const bool decodes = r->ir->qk2 && (lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES) != 0;
     const bool cached = r->ir->qk2 && (r->problem->paged || problem_has_named(r->sig, r->problem, "used_kv"));
-    if (!wide && !r->ir->v_is_k && !decodes && !cached && !asked)
-        snprintf(why, REASON_BYTES,
-                 "it is for head dims beyond %d, for specs whose v is \"k\", and beside q2 and k2 for few "
-                 "queries and "
-                 "for keys of a cache; other templates are for narrower ones",
-                 MAX_DIM);
-    else if (!r->attention->parts)
-        snprintf(why, REASON_BYTES,
-                 "the online function gives no combine, so the keys of a row cannot be shared out");
-    else
+    if (wide || r->ir->v_is_k || decodes || cached || asked)
         return true;
+    snprintf(why, REASON_BYTES,
+             "it is for head dims beyond %d, for specs whose v is \"k\", and beside q2 and k2 for few "
+             "queries and "
+             "for keys of a cache; other templates are for narrower ones",
+             MAX_DIM);
     return false;
 }
 
@@ -106,15 +99,11 @@ static bool begin(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.pair = PAIR_READ;
     plan->attention.v_is_k = r->ir->v_is_k;
-    return is_needed(r, why) && plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why) &&
-           plan_halves_alone(
-               r, "the host device takes f32, too, and attention_fwd_sm80 head dims to 256 of it", why) &&
-           plan_sequences_fit(r, why);
+    return is_needed(r, why) && plan_attention_begin(r, plan, why);
 }
 
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    plan->attention.copies = !r->ir->v_is_k; /* those of k would have v's columns where v has others */
     if (!begin(r, plan, why))
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
@@ -142,9 +131,7 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 64);
     plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], 128);
     const int smem = wgmma_smem_bytes(&TILE, plan);
-    if (!r->ir->v_is_k)
-        snprintf(why, REASON_BYTES, "v has memory of its own; attention_mla takes it");
-    else if (plan->attention.dv_pad > plan->attention.d_pad)
+    if (plan->attention.dv_pad > plan->attention.d_pad)
         snprintf(
             why, REASON_BYTES,
             "d = %d, d_v = %d: d_v, rounded up to 128 columns, is beyond the columns of k; attention_mla "

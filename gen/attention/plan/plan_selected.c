@@ -25,21 +25,6 @@ static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, const str
     return ring + t->warps * t->stages * 4 + 16 * t->warps * (w->n_states + 1) * 4 + w->selected.n * 4;
 }
 
-static bool serves(const struct kernel_request *r, char *why)
-{
-    const struct ir *parts = r->attention->parts;
-    if (!parts)
-        snprintf(why, REASON_BYTES,
-                 "the online function gives no combine, by which what warps have of a row becomes one");
-    else if (parts->selected.n == 0)
-        snprintf(why, REASON_BYTES,
-                 "the mask is not an interval of keys and a list of up to 128 blocks of them, as that of "
-                 "nsa_selected");
-    else
-        return true;
-    return false;
-}
-
 static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
 {
     const struct selected_blocks *of = &r->attention->parts->selected;
@@ -55,8 +40,7 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
 
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) ||
-        !plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_sequences_fit(r, why))
+    if (!plan_attention_begin(r, plan, why))
         return false;
     const struct ir *w = r->attention->parts;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {

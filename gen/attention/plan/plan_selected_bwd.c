@@ -62,34 +62,9 @@ static bool take(const struct kernel_request *r, const struct pair_needs *pair, 
     return false;
 }
 
-static bool serves(const struct kernel_request *r, char *why)
-{
-    const struct attention_kernel *k = r->attention;
-    if (k->backward->selected.n == 0)
-        snprintf(why, REASON_BYTES,
-                 "the mask is not an interval of keys and a list of up to 128 blocks of them, as that of "
-                 "nsa_selected");
-    else if (k->backward->selected.keys % 16 != 0)
-        snprintf(why, REASON_BYTES, "blocks are of %d keys; it takes multiples of 16",
-                 k->backward->selected.keys);
-    else if (k->back.pair.n > 0)
-        snprintf(
-            why, REASON_BYTES,
-            "pairs add to gradients of inputs, and its tiles have rows of several heads; other templates "
-            "take them");
-    else if (r->problem->deterministic)
-        snprintf(why, REASON_BYTES, "it sums dq, dk and dv by fp32 atomics; other templates keep one order");
-    else if (r->ir->v_is_k)
-        snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
-    else
-        return true;
-    return false;
-}
-
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_sequences_back(r, why) ||
-        !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) || !plan_back_with(r, plan, why, take))
+    if (!plan_back_with(r, plan, why, take))
         return false;
     const struct selected_blocks *of = &r->attention->backward->selected;
     const size_t used = strlen(plan->reason);

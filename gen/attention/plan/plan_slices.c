@@ -34,18 +34,6 @@ static bool is_needed(const struct kernel_request *r, char *why)
     return false;
 }
 
-static bool is_dense(const struct kernel_request *r, char *why)
-{
-    if (!attention_has_sequences(r))
-        return true;
-    snprintf(
-        why, REASON_BYTES,
-        "cu_q, used_kv or pages are given, beside which the host device alone has gradients of head dims "
-        "beyond %d and of values that lie in keys; leave them out",
-        MAX_DIM);
-    return false;
-}
-
 /* Where no forward kernel has to run first, its numbers are any. */
 static bool plan_before(const struct kernel_request *r, struct plan *plan, char *why)
 {
@@ -55,8 +43,7 @@ static bool plan_before(const struct kernel_request *r, struct plan *plan, char 
     if (r->attention->runs_forward && !is_wide(r->problem))
         return plan_attention_before(r, plan, why);
     plan->attention.pair = PAIR_COPIED;
-    plan->attention.copies = !r->ir->v_is_k;
-    if (!plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why))
+    if (!plan_attention_begin(r, plan, why))
         return false;
     plan_take_tile(plan, &NONE, 0, false);
     if (!r->attention->runs_forward)
@@ -137,10 +124,7 @@ static void say(const struct kernel_request *r, struct plan *plan)
 
 bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!is_needed(r, why) || !is_dense(r, why) ||
-        !plan_halves_alone(r, "the host device takes f32, too, and attention_bwd_sm80 head dims to 256 of it",
-                           why) ||
-        !plan_before(r, plan, why) || !sums_fit(r, why))
+    if (!is_needed(r, why) || !plan_before(r, plan, why) || !sums_fit(r, why))
         return false;
     plan->attention.v_is_k = r->ir->v_is_k;
     plan->attention.o_f32 = true;

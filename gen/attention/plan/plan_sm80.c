@@ -85,9 +85,8 @@ static bool take_half_tile(const struct kernel_request *r, struct plan *plan)
 
 bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    plan->attention.copies = true;
     plan->attention.pair = PAIR_COPIED;
-    if (!plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
+    if (!plan_attention_begin(r, plan, why))
         return false;
     if (r->problem->dtype[DTYPE_Q] == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan)) {
         plan_say_copies(r, plan);

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_DV = ATTENTION_MOST_DV, WARPGROUP_ROWS = 64, PANEL = 64 };
+enum { WARPGROUP_ROWS = 64, PANEL = 64 };
 
 /* Warps that compute; stages of K and V each. First fit by dims, registers and shared memory. Registers of a
    thread: BN / 2 scores, BN / 4 weights and DV_PAD / 2 of o (half of that beyond 256), of 232 (8 warps), 160
@@ -223,26 +223,12 @@ static bool plan_proven(const struct kernel_request *r, char *why)
     return false;
 }
 
-/* TMA reads pages in boxes, which begin at a multiple of 8 rows of a tile. */
-static bool plan_pages_fit(const struct kernel_request *r, char *why)
-{
-    if (!(lathe__lengths(r->problem) & LENGTHS_ODD_PAGES))
-        return true;
-    snprintf(why, REASON_BYTES, "pages of %" PRId64 " keys; TMA reads those of 16, 32, 64, 128 and 256",
-             r->problem->dim[SYM_PAGE]);
-    return false;
-}
-
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
     plan->attention.pair = has_panels_of_pair(r) ? PAIR_READ : PAIR_COPIED;
-    if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
-        return false;
-    if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_sequences_fit(r, why) ||
-        !plan_pages_fit(r, why) || !plan_proven(r, why) || !plan_tma_takes(r, why) ||
-        !plan_no_few_queries(r, why))
+    if (!plan_attention_begin(r, plan, why) || !plan_proven(r, why) || !plan_no_few_queries(r, why))
         return false;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;

@@ -1,0 +1,273 @@
+/*
+ * features.c: what a request for attention has that not every template takes. In: a request, lowered. Out:
+ * yes or no, and how a refusal begins. Features of one pass are not there in the others.
+ */
+#include "gen/attention/features.h"
+#include "gen/arguments/problem.h"
+#include "gen/arguments/signature.h"
+#include "gen/attention/columns.h"
+#include "gen/attention/kernel.h"
+#include "gen/attention/sign_parts.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/request.h"
+#include "gen/plan/serves.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static bool is_odd(int64_t dim)
+{
+    return dim % ATTENTION_DIM_STEP != 0;
+}
+
+static bool has_odd_dim(const struct kernel_request *r)
+{
+    return is_odd(r->problem->dim[SYM_D]) || is_odd(r->problem->dim[SYM_D_V]);
+}
+
+static bool has_named(const struct kernel_request *r, const char *name)
+{
+    return problem_has_named(r->sig, r->problem, name);
+}
+
+static bool is_unaligned(const struct kernel_request *r, const char *name)
+{
+    return arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0));
+}
+
+bool attention_has_sequences(const struct kernel_request *r)
+{
+    return r->problem->paged || has_named(r, "cu_q") || has_named(r, "used_kv");
+}
+
+/* Which lists a sentence names. */
+static const char *given_lists(const struct kernel_request *r)
+{
+    return r->problem->paged      ? "pages are given"
+           : has_named(r, "cu_q") ? "cu_q is given"
+                                  : "used_kv is given";
+}
+
+/* ---- of any pass --------------------------------------------------------------------------------- */
+
+static bool has_packed(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "cu_q is given");
+    return has_named(r, "cu_q");
+}
+
+static bool has_used(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "used_kv is given without cu_q");
+    return has_named(r, "used_kv") && !has_named(r, "cu_q") && !r->problem->paged;
+}
+
+static bool has_pages(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "pages are given");
+    return r->problem->paged;
+}
+
+static bool has_odd_pages(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "pages of %" PRId64 " keys; TMA reads those of 16, 32, 64, 128 and 256",
+             r->problem->dim[SYM_PAGE]);
+    return (lathe__lengths(r->problem) & LENGTHS_ODD_PAGES) != 0;
+}
+
+static bool has_pair(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "qk2 = true: q2 and k2 are given beside q and k");
+    return r->ir->qk2;
+}
+
+static bool has_v_is_k(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "v is k's memory");
+    return r->ir->v_is_k;
+}
+
+/* A forward kernel in front of a backward pass copies rows of k, of which v is none. */
+static bool has_odd_v_is_k(const struct kernel_request *r, char *said)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    const bool copied = r->pass == LATHE_BACKWARD && r->attention->runs_forward && d <= ATTENTION_MOST_DIM &&
+                        dv <= ATTENTION_MOST_DIM;
+    snprintf(said, SAID_BYTES, "%s = %d; beside a v that is k's memory it takes multiples of %d",
+             is_odd(d) ? "d" : "d_v", (int)(is_odd(d) ? d : dv), ATTENTION_DIM_STEP);
+    return r->pass != LATHE_COMBINE && r->ir->v_is_k && has_odd_dim(r) && !copied;
+}
+
+/* Of tensors that a kernel reads and writes where they are. */
+static bool has_folded(const struct kernel_request *r, char *said)
+{
+    static const char *const name[] = {"q", "k", "v", "o", "do"}; /* in the order of mods */
+    for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
+        const int arg = lathe__arg_find(r->sig, name[t], 0);
+        const bool moved = (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY);
+        if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
+            continue;
+        snprintf(said, SAID_BYTES,
+                 "%s is folded: a stride of 0, below it or of 2^40 bytes and more, or sequences that are not "
+                 "whole tokens apart, which TMA does not take",
+                 name[t]);
+        return true;
+    }
+    return false;
+}
+
+static bool has_combine(const struct kernel_request *r, char *said)
+{
+    (void)said;
+    return r->attention->parts != NULL;
+}
+
+/* ---- masks that list blocks ---------------------------------------------------------------------- */
+
+static const struct selected_blocks *lists_of(const struct kernel_request *r)
+{
+    const struct ir *w = r->pass == LATHE_BACKWARD ? r->attention->backward : r->attention->parts;
+    return w && w->selected.n > 0 ? &w->selected : NULL;
+}
+
+static bool has_lists(const struct kernel_request *r, char *said)
+{
+    (void)said;
+    return lists_of(r) != NULL;
+}
+
+static bool has_odd_lists(const struct kernel_request *r, char *said)
+{
+    enum { STEP = 16 };
+    const struct selected_blocks *of = lists_of(r);
+    snprintf(said, SAID_BYTES, "blocks are of %d keys; it takes multiples of %d", of ? of->keys : 0, STEP);
+    return r->pass == LATHE_BACKWARD && of && of->keys % STEP != 0;
+}
+
+/* ---- of the backward pass ------------------------------------------------------------------------ */
+
+static bool has_one_order(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "deterministic is asked for, and it sums dq, dk and dv by fp32 atomics");
+    return r->pass == LATHE_BACKWARD && r->problem->deterministic;
+}
+
+static bool has_pair_sums(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "pairs add to gradients of inputs, and its tiles have rows of several heads");
+    return r->pass == LATHE_BACKWARD && r->attention->back.pair.n > 0;
+}
+
+static bool has_ordered_sequences(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "%s, and deterministic is asked for: lists are not ordered", given_lists(r));
+    return r->pass == LATHE_BACKWARD && r->problem->deterministic && attention_has_sequences(r);
+}
+
+/* Where a mod or zeros behind its rows do not move it. */
+static bool has_unaligned_do(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "%s, and rows of do do not start at multiples of 16 bytes", given_lists(r));
+    return r->pass == LATHE_BACKWARD && attention_has_sequences(r) && is_unaligned(r, "do") &&
+           r->ir->mod[MOD_OUTPUT].n_stages == 0 && !is_odd(r->problem->dim[SYM_D_V]);
+}
+
+/* ---- what no template takes ---------------------------------------------------------------------- */
+
+static bool has_kept_sequences(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "%s, and such a launch has no map for mask_kept to keep", given_lists(r));
+    return attention_has_sequences(r) && has_named(r, "mask_kept");
+}
+
+static bool has_mods_of_pages(const struct kernel_request *r, char *said)
+{
+    const bool key = r->ir->mod[MOD_KEY].n_stages > 0;
+    snprintf(said, SAID_BYTES, "pages are given beside a mod of %s, which is not made anew of a whole pool",
+             key ? "k" : "v");
+    return r->problem->paged && (key || r->ir->mod[MOD_VALUE].n_stages > 0);
+}
+
+static bool has_unaligned_pages(const struct kernel_request *r, char *said)
+{
+    const bool key = is_unaligned(r, "k");
+    snprintf(said, SAID_BYTES, "pages are given, and rows of %s do not start at multiples of 16 bytes",
+             key ? "k" : "v");
+    return r->problem->paged && (key || is_unaligned(r, "v"));
+}
+
+/* Parts are written where they are to lie, two floats at a time. */
+static bool has_unaligned_parts(const struct kernel_request *r, char *said)
+{
+    snprintf(said, SAID_BYTES, "rows of part_o do not start at multiples of 16 bytes");
+    return r->pass == LATHE_FORWARD && makes_parts(r->sig, r->problem) && is_unaligned(r, "part_o");
+}
+
+static bool has_sized_input(const struct kernel_request *r)
+{
+    bool sized = false;
+    for (int i = 0; i < r->ir->n_inputs; i++)
+        for (int d = 0; d < r->ir->input[i].n_dims; d++)
+            sized |= r->ir->input[i].dim[d].sym == SYM_D || r->ir->input[i].dim[d].sym == SYM_D_V;
+    return sized;
+}
+
+/* Copies of rows with zeros behind them have no room for what else could become of them. */
+static bool has_odd_dims(const struct kernel_request *r, char *said)
+{
+    bool mods = false;
+    for (int m = r->pass == LATHE_COMBINE ? MOD_OUTPUT : MOD_QUERY; m < MOD_COUNT; m++)
+        mods |= r->ir->mod[m].n_stages > 0;
+    const bool combine = r->pass == LATHE_COMBINE;
+    const bool sized = !combine && has_sized_input(r);
+    const bool parts = !combine && makes_parts(r->sig, r->problem);
+    snprintf(said, SAID_BYTES, "a head dim is no multiple of %d, and there are %s", ATTENTION_DIM_STEP,
+             mods    ? "mods of q, k, v or o"
+             : sized ? "inputs with a head dim"
+             : parts ? "parts of rows"
+                     : "keys in pages");
+    return (combine ? is_odd(r->problem->dim[SYM_D_V]) : has_odd_dim(r)) &&
+           (mods || sized || parts || (!combine && r->problem->paged));
+}
+
+static bool has_odd_pair(const struct kernel_request *r, char *said)
+{
+    const int64_t d2 = r->problem->dim[SYM_D2];
+    snprintf(said, SAID_BYTES, "a head dim is no multiple of %d, beside q2 and k2", ATTENTION_DIM_STEP);
+    return r->pass != LATHE_COMBINE && r->ir->qk2 &&
+           (is_odd(d2) || is_odd(r->problem->dim[SYM_D] - d2) || is_odd(r->problem->dim[SYM_D_V]));
+}
+
+/* ---- the table ----------------------------------------------------------------------------------- */
+
+#define NO_LISTS                                                                                             \
+    "the mask is not an interval of keys and a list of up to 128 blocks of them, as that of nsa_selected"
+#define NO_COMBINE "the online function gives no combine, so the keys of a row cannot be shared out"
+const struct feature attention_features[] = {
+    [HAS_PACKED] = {"packed sequences", has_packed},
+    [HAS_USED] = {"lengths of batches", has_used},
+    [HAS_PAGES] = {"keys in pages", has_pages},
+    [HAS_ODD_PAGES] = {"pages of any size", has_odd_pages},
+    [HAS_PAIR] = {"q2 and k2", has_pair},
+    [HAS_V_IS_K] = {"values in keys", has_v_is_k, "v has memory of its own"},
+    [HAS_ODD_V_IS_K] = {"such values with odd head dims", has_odd_v_is_k},
+    [HAS_FOLDED] = {"any strides", has_folded},
+    [HAS_COMBINE] = {"online functions with a combine", has_combine, NO_COMBINE},
+    [HAS_LISTS] = {"masks that list blocks of keys", has_lists, NO_LISTS},
+    [HAS_ODD_LISTS] = {"lists of blocks of any number of keys", has_odd_lists},
+    [HAS_ONE_ORDER] = {"deterministic sums", has_one_order},
+    [HAS_PAIR_SUMS] = {"gradients of inputs that pairs read", has_pair_sums},
+    [HAS_ORDERED_SEQUENCES] = {"deterministic sums of sequences", has_ordered_sequences, NULL,
+                               "leave out deterministic"},
+    [HAS_UNALIGNED_DO] = {"sequences with unaligned rows of do", has_unaligned_do, NULL, "align them"},
+    [HAS_KEPT_SEQUENCES] = {"mask_kept beside sequences", has_kept_sequences, NULL, "leave it out"},
+    [HAS_MODS_OF_PAGES] = {"mods of keys in pages", has_mods_of_pages, NULL,
+                           "keep them in pages as the mod has made them"},
+    [HAS_UNALIGNED_PAGES] = {"unaligned rows in pages", has_unaligned_pages, NULL, "align them"},
+    [HAS_UNALIGNED_PARTS] = {"unaligned parts of rows", has_unaligned_parts, NULL, "align them"},
+    [HAS_ODD_DIMS] = {"head dims of any size beside mods, inputs with one, parts and pages", has_odd_dims,
+                      NULL, "pad it"},
+    [HAS_ODD_PAIR] = {"head dims of any size beside q2 and k2", has_odd_pair, NULL, "pad it"},
+    {NULL},
+};

@@ -1,3 +1,0 @@
-// Stub: the same variant, for attention/backward/slices.cuh.
-#pragma once
-#include "../backward/variant.gen.cuh"

@@ -1,3 +1,0 @@
-// Stub: the same variant, for attention/backward/sm90.cuh.
-#pragma once
-#include "../backward/variant.gen.cuh"

@@ -1,0 +1,131 @@
+/*
+ * serves.c: every request is served, or refused by sentences; the reference has the table of what is served.
+ */
+#include "plan_pick.h"
+#include "gen/pipeline/explain.h"
+
+#include <stdlib.h>
+
+/* Sizes of any spec that ships; those that it has not are left out. */
+static const char *const SIZES[] = {"",
+                                    ",d=64",
+                                    ",h=4,q=64,d=64",
+                                    ",t=64,d=64",
+                                    ",n=256",
+                                    ",n=256,groups_of=8,channels_of=32",
+                                    ",t=64,d=64,features=32",
+                                    ",h=4,q=64,d=64,blocks=4"};
+
+static bool parse_sizes(const struct signature *sig, const char *dtype, struct problem *problem)
+{
+    char text[96];
+    bool parsed = false;
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES && !parsed; i++) {
+        lathe_error err;
+        snprintf(text, sizeof text, "dtype=%s%s", dtype, SIZES[i]);
+        parsed = problem_parse(sig, text, problem, &err) == LATHE_OK;
+    }
+    return parsed;
+}
+
+/* A line for each template: its name, a colon and words that are not cut off. */
+static bool are_sentences(const char *text)
+{
+    bool all = text[0] != '\0';
+    for (const char *line = text; *line && all;) {
+        const size_t size = strcspn(line, "\n");
+        const char *colon = memchr(line, ':', size);
+        all = colon && line + size - colon > 8 && size < 40 + REASON_BYTES;
+        line += size + (line[size] == '\n');
+    }
+    return all;
+}
+
+static bool is_served_or_refused(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                                 const struct device *device)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    const lathe_status status = plan_of(ir, pass, problem, device, &plan, &err);
+    const bool good = status == LATHE_OK || (status == LATHE_UNSUPPORTED && are_sentences(err.text));
+    if (!good)
+        fprintf(stderr, "%s, pass %d, %s: %d, '%s'\n", ir->name, (int)pass, device->arch, (int)status,
+                err.text);
+    return good;
+}
+
+TEST(every_request_is_served_or_refused_by_sentences)
+{
+    static const char *const DTYPE[] = {"f16", "bf16", "f32", "f64"};
+    static const struct device *const DEVICE[] = {&A100, &RTX4090, &H100};
+    int asked = 0;
+    for (const struct embedded *e = embedded_files; e->name; e++) {
+        char name[64];
+        if (strncmp(e->name, "specs/", 6) != 0 || strcmp(e->name, "specs/prelude.lua") == 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strlen(e->name) - 10, e->name + 6);
+        for (lathe_pass pass = LATHE_FORWARD; pass <= LATHE_BACKWARD; pass++) {
+            struct signature sig;
+            struct problem problem;
+            struct ir *ir = load_signed(name, pass, &sig);
+            for (int k = 0; k < 12; k++) {
+                if (!parse_sizes(&sig, DTYPE[k / 3], &problem))
+                    continue;
+                CHECK(is_served_or_refused(ir, pass, &problem, DEVICE[k % 3]));
+                asked++;
+            }
+            ir_free(ir);
+        }
+    }
+    CHECK(asked > 1500);
+}
+
+/* What a template does not take is taken by the one that its refusal names. */
+TEST(refusals_name_templates_that_serve)
+{
+    static const struct {
+        const char *problem, *refusal, *other;
+    } row[] = {
+        {"dtype=f32,d=64", "attention_fwd_sm90: dtype f32; it takes f16 and bf16 (", "attention_fwd_sm80"},
+        {"dtype=bf16,d=60", "attention_fwd_sm90: d = 60; it takes multiples of 8 from 16 to 256 (",
+         "attention_fwd_sm80"},
+        {"dtype=bf16,d=64,folded=k", "attention_fwd_sm90: k is folded", "attention_fwd_sm80"},
+        {"dtype=bf16,d=512,q=1", "attention_fwd_sm90: d = 512; it takes multiples of 8 from 16 to 256 (",
+         "attention_mla"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct device only = asking_for(&H100, "attention_fwd_sm90");
+        const struct device other = asking_for(&H100, row[i].other);
+        struct plan plan;
+        lathe_error err;
+        char takes[64];
+        CHECK_EQ(pick("causal", row[i].problem, &only, &plan, &err), LATHE_UNSUPPORTED);
+        CHECK_HAS(err.text, row[i].refusal);
+        snprintf(takes, sizeof takes, "%s takes that)", row[i].other);
+        CHECK_HAS(err.text, takes);
+        CHECK_EQ(pick("causal", row[i].problem, &other, &plan, &err), LATHE_OK);
+    }
+}
+
+static char *read_page(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 16);
+    if (!file || !text || fread(text, 1, (1 << 16) - 1, file) == 0)
+        fprintf(stderr, "%s cannot be read\n", path);
+    if (file)
+        (void)fclose(file);
+    return text;
+}
+
+TEST(the_reference_has_the_table_of_templates)
+{
+    struct text_buf table = {0};
+    explain_table(&table);
+    char *page = read_page(check_source_path("specs/reference/templates.md"));
+    CHECK(!table.failed && page);
+    if (!strstr(page, table.data))
+        fprintf(stderr, "specs/reference/templates.md lacks this table:\n%s", table.data);
+    CHECK(strstr(page, table.data));
+    free(page);
+    text_free(&table);
+}
