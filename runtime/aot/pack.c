@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,6 @@
 #include <unistd.h>
 
 #include "runtime/aot/make.h"
-
-extern char **environ;
 
 enum { MAX_WORDS = 16, WORD_BYTES = PATH_BYTES };
 
@@ -130,43 +127,59 @@ static void read_log(const struct workshop *w, char *out, size_t size)
         (void)fclose(f);
 }
 
-/* It takes the signals that this thread may hold back. */
-static int start(const posix_spawn_file_actions_t *actions, char *const *arguments, pid_t *pid)
+/* In the new process: its folder, its files, the signals that this thread may hold back; then the program.
+   What fails is told through the pipe, which the program's start closes. Between fork and exec nothing is
+   allocated. */
+_Noreturn static void become(const char *folder, char *const *arguments, int failures)
 {
-    posix_spawnattr_t attributes;
     sigset_t none;
+    int in = -1;
+    int out = -1;
     sigemptyset(&none);
-    int failure = posix_spawnattr_init(&attributes);
-    if (failure)
-        return failure;
-    failure = posix_spawnattr_setsigmask(&attributes, &none);
-    if (!failure)
-        failure = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    if (!failure)
-        failure = posix_spawnp(pid, arguments[0], actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
+    if (chdir(folder) == 0 && (in = open("/dev/null", O_RDONLY)) >= 0 &&
+        (out = open("log", O_WRONLY | O_CREAT | O_TRUNC, 0644)) >= 0 && dup2(in, 0) == 0 &&
+        dup2(out, 1) == 1 && dup2(out, 2) == 2 && sigprocmask(SIG_SETMASK, &none, NULL) == 0)
+        execvp(arguments[0], arguments);
+    const int failure = errno;
+    (void)!write(failures, &failure, sizeof failure);
+    _exit(127);
+}
+
+/* posix_spawn can change the folder since glibc 2.29 alone, and wheels run on 2.28. Returns 0 or errno. */
+static int start(const char *folder, char *const *arguments, pid_t *pid)
+{
+    int failures[2];
+    int failure = 0;
+    if (pipe2(failures, O_CLOEXEC) != 0)
+        return errno;
+    *pid = fork();
+    if (*pid == 0)
+        become(folder, arguments, failures[1]);
+    if (*pid < 0)
+        failure = errno;
+    close(failures[1]);
+    if (*pid > 0) {
+        ssize_t n = 0;
+        while ((n = read(failures[0], &failure, sizeof failure)) < 0 && errno == EINTR)
+            ;
+        if (n != (ssize_t)sizeof failure)
+            failure = 0;
+    }
+    close(failures[0]);
     return failure;
 }
 
 static int spawn(const struct workshop *w, char *const *arguments, int *wait_status)
 {
-    posix_spawn_file_actions_t actions;
-    pid_t pid = 0;
-    int failure = posix_spawn_file_actions_init(&actions);
-    if (failure)
-        return failure;
-    if (posix_spawn_file_actions_addchdir_np(&actions, w->library->at.build) != 0 ||
-        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) != 0 ||
-        posix_spawn_file_actions_addopen(&actions, 1, "log", O_WRONLY | O_CREAT | O_TRUNC, 0644) != 0 ||
-        posix_spawn_file_actions_adddup2(&actions, 1, 2) != 0)
-        failure = ENOMEM;
-    if (!failure)
-        failure = start(&actions, arguments, &pid);
-    posix_spawn_file_actions_destroy(&actions);
-    if (!failure)
+    pid_t pid = -1;
+    int failure = start(w->library->at.build, arguments, &pid);
+    if (pid > 0 && !failure)
         atomic_store(&w->library->child, pid);
-    while (!failure && waitpid(pid, wait_status, 0) < 0)
-        failure = errno == EINTR ? 0 : errno;
+    while (pid > 0 && waitpid(pid, wait_status, 0) < 0)
+        if (errno != EINTR) {
+            failure = failure ? failure : errno;
+            break;
+        }
     atomic_store(&w->library->child, 0);
     return failure;
 }
