@@ -1,5 +1,5 @@
 #!/bin/sh
-# parent.sh: Lathe as a folder of another project, which has targets, variables and options that might clash, asks for optimisation
+# parent.sh: Lathe as a folder of another project, by FetchContent, which has targets, variables and options that might clash, asks for optimisation
 # while linking and for unity builds, and keeps its own build type; a program of it runs. A default build has no -Werror. What a
 # cross build lacks is said when it is configured. Needs a C compiler and CMake; LATHE_BUILD is a build folder of this tree.
 set -u
@@ -46,7 +46,9 @@ set(LUA_STATIC_LIBRARY /nowhere/liblua5.3.a CACHE FILEPATH "")
 set(PNG_INCLUDE /nowhere CACHE PATH "")
 set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 set(CMAKE_UNITY_BUILD ON)
-add_subdirectory(${LATHE} lathe)
+include(FetchContent) # ends in add_subdirectory
+FetchContent_Declare(lathe SOURCE_DIR ${LATHE})
+FetchContent_MakeAvailable(lathe)
 if(CMAKE_BUILD_TYPE OR NOT CMAKE_UNITY_BUILD OR NOT CMAKE_INTERPROCEDURAL_OPTIMIZATION)
     message(FATAL_ERROR "the parent's settings were changed: '${CMAKE_BUILD_TYPE}'")
 endif()
@@ -59,6 +61,9 @@ ok 'no -Werror by default' sh -c '! grep -q -e -Werror "$1" && grep -q embedded_
 ok 'a build type by default' grep -q '^CMAKE_BUILD_TYPE:STRING=RelWithDebInfo' "$work/top/CMakeCache.txt"
 ok 'build with -flto' cmake --build "$work/b" -j 2 --target user
 ok 'a program with -flto' env CUDA_VISIBLE_DEVICES= LATHE_CACHE_DIR= "$work/b/user"
+
+says 'sources that are not there' 'expected a folder with the sources of Lua 5.4 (lua/src), libpng and zlib' \
+    cmake -S "$here" -B "$work/third" -DLATHE_THIRD_PARTY=/nowhere
 
 # A cross build, as CMake sees it: the system's name is another one, the compiler is the one at hand.
 mkdir "$work/cross"

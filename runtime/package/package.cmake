@@ -39,6 +39,10 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${package_dir}/THIRD_PARTY DESTINATI
 
 # Lua's static library by its name alone: where it is, is found out where it is used.
 get_filename_component(LATHE_LUA_NAMES ${LATHE_LUA_LIBRARY} NAME)
+if(LATHE_THIRD_PARTY) # it was built here, and is installed beside the others
+    set(LATHE_LUA_NAMES liblua5.4.a)
+    install(TARGETS lathe_lua_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lathe_static)
+endif()
 configure_package_config_file(${package_dir}/LatheConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake
     INSTALL_DESTINATION ${cmake_folder})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
