@@ -94,7 +94,7 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
 #define NORMALISERS LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(F16_NORMALISER) | LINEAR_TAKES(BONUS_NORMALISED)
 #define EVERYTHING                                                                                           \
     LINEAR_SLOTS_ALL | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(VALUE_DECAY) |                   \
-        LINEAR_TAKES(ALL_TOKENS) | LINEAR_TAKES(SCALE_GRADIENT)
+        LINEAR_TAKES(ALL_TOKENS)
 
 #define ROW .form = PLAN_LINEAR, .ok = sizes, .config = config, .label = label
 #define FORWARD(of, kernels, more)                                                                           \
@@ -126,5 +126,5 @@ const struct template_row linear_templates[] = {
             LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |
                 LINEAR_TAKES(SCALE_GRADIENT))},
     {BACKWARD(linear_recurrent_bwd, "rows.cuh", BACK_BY_TOKEN),
-     SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
+     SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING | LINEAR_TAKES(SCALE_GRADIENT))},
     {.name = NULL}};
