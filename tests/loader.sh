@@ -124,6 +124,12 @@ if "${CC:-cc}" -shared -fPIC -o "$work/hide_pip.so" "$work/hide_pip.c" -ldl 2>/d
     environment venv-conda lib 13
     cp -r "$work/venv13" "$work/venv1-both"
     cp -r "$work/venv12/$packages/nvidia/cuda_nvrtc" "$work/venv1-both/$packages/nvidia/"
+    environment venv-fedora $packages/nvidia/cu13/lib 13
+    mkdir "$work/venv-fedora/lib64"
+    cp -r "$work/venv13/lib/python3.12" "$work/venv-fedora/lib64/" && rm -r "$work/venv-fedora/lib64/python3.12/site-packages/nvidia"
+    rm -r "$work/venv-fedora/$packages/lathe"
+    [ ! -e "$build/liblathe.so" ] || packaged 'lib64' "$work/venv-fedora/$packages/nvidia/" "$work/opens" \
+        "$work/venv-fedora/lib64/python3.12/site-packages/lathe/lib/liblathe.so"
     mkdir "$work/links" "$work/venv-bare" # what is no package has no neighbours
     ln -s "$work/venv12/bin/lathe" "$work/links/lathe"
     cp "$build/lathe" "$work/venv12/lathe"

@@ -77,13 +77,15 @@ static bool in_packages(const char *packages, const char *name, int major, char 
     return first_match(pattern, out);
 }
 
-/* Below the prefix of an environment, which has packages of one Python, and conda's libraries. */
+/* Below the prefix of an environment, which has packages of one Python (where lib64 is a folder of its own,
+   those without code of a machine are in lib), and conda's libraries. */
 static bool in_prefix(const char *prefix, const char *name, int major, char out[PATH_BYTES])
 {
-    static const char *const packages[] = {"site-packages", "dist-packages"};
+    static const char *const packages[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages",
+                                           "lib64/python3*/site-packages"};
     char folder[PATH_MAX + 64];
-    for (int i = 0; i < 2; i++) {
-        snprintf(folder, sizeof folder, "%s/lib/python3*/%s", prefix, packages[i]);
+    for (size_t i = 0; i < sizeof packages / sizeof packages[0]; i++) {
+        snprintf(folder, sizeof folder, "%s/%s", prefix, packages[i]);
         if (in_packages(folder, name, major, out))
             return true;
     }
@@ -114,9 +116,13 @@ bool lathe__find_packaged(const char *name, int major, char out[PATH_BYTES])
         return false;
     if (in_packages(place, name, major, out))
         return true;
-    char *const python = strstr(place, "/lib/python3"); /* PREFIX/lib/python3.12/site-packages */
-    if (!python)
+    /* PREFIX/lib/python3.12/site-packages */
+    char *const packages = strrchr(place, '/');
+    if (packages)
+        *packages = '\0';
+    char *const python = strrchr(place, '/');
+    if (!python || strncmp(python, "/python3", 8) != 0)
         return false;
     *python = '\0';
-    return in_prefix(place, name, major, out);
+    return (cut(place, "/lib") || cut(place, "/lib64")) && in_prefix(place, name, major, out);
 }
