@@ -318,6 +318,12 @@ void forward_place_parts(struct forward *f)
     f->out->buffer[f->parts].most = product_of(2ll * to->part_bytes * to->piece_blocks);
 }
 
+void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan)
+{
+    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->pieces,
+             plan->pieces_from, plan->piece_blocks);
+}
+
 struct launch *forward_of_pieces(struct forward *f, const char *role, int slices)
 {
     const struct linear_plan *to = &f->plan->linear;

@@ -44,6 +44,8 @@ static inline int64_t linear_token(const struct linear_tokens *x, int64_t i)
 {
     return x->reverse ? x->n - 1 - i : i;
 }
+/* Channel j of v as the recurrence takes it up: what the delta rule corrects, or what is written. */
+double linear_taken(const struct linear_tokens *x, int64_t t, int j);
 /* The parts of an update of S [d, d_v] and of the sum of keys z [d], which the caller has: D o S; what the
    token adds under its key, into x->value: v, or by the delta rule beta (v - k S) of the decayed S; and that
    it is added. */

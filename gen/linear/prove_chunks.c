@@ -104,7 +104,7 @@ static void make_values(const struct chunk *c, const double *s)
         const int64_t t = linear_token(x, c->first + i);
         for (int e = 0; e < x->d_v; e++) {
             double *value = &c->value[i * x->d_v + e];
-            *value = x->v[t * x->d_v + e];
+            *value = linear_taken(x, t, e);
             if (x->delta)
                 *value =
                     x->delta[t] * (*value - read_channel(c, i, x->k + t * x->d, false, false, e, s, NULL));

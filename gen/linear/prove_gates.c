@@ -12,6 +12,7 @@
 #include "runtime/base/base.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,13 +171,17 @@ static bool sees_size(const struct gate *g)
 static void say(struct gate *g, int64_t at, struct proof *out)
 {
     char formula[80];
+    char bounds[64];
     struct phrase place = {{0}, 0};
     leaves(g, at);
     expression_text(g->ir, NULL, g->root, formula, sizeof formula);
     say_place(&place, g);
+    if (isinf(g->least))
+        snprintf(bounds, sizeof bounds, "at most %g", g->most);
+    else
+        snprintf(bounds, sizeof bounds, "from %g to %g", g->least, g->most);
     proof_warn(out, proof_line(g->ir, g->root), "%s is %.9g at %.100s, it must be %s: %s", g->name,
-               proof_shown(g->value[g->root]), place.text, isinf(g->least) ? "at most 0" : "from 0 to 2",
-               formula);
+               proof_shown(g->value[g->root]), place.text, bounds, formula);
 }
 
 /* Where it has left at the first place already, a run of the recurrence says so, if its sizes are no matter.

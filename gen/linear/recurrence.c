@@ -22,10 +22,16 @@ void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z
     }
 }
 
+double linear_taken(const struct linear_tokens *x, int64_t t, int j)
+{
+    return x->v[t * x->d_v + j];
+}
+
 void linear_value(const struct linear_tokens *x, int64_t t, const double *s)
 {
     const double *k = x->k + t * x->d;
-    memcpy(x->value, x->v + t * x->d_v, (size_t)x->d_v * sizeof *x->value);
+    for (int j = 0; j < x->d_v; j++)
+        x->value[j] = linear_taken(x, t, j);
     for (int i = 0; i < x->d && x->delta; i++)
         for (int j = 0; j < x->d_v; j++)
             x->value[j] -= k[i] * s[i * x->d_v + j];

@@ -82,7 +82,7 @@ static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_b
 {
     const double *k = x->k + t * x->d;
     for (int j = 0; j < x->d_v; j++) {
-        double error = x->v[t * x->d_v + j];
+        double error = linear_taken(x, t, j);
         for (int i = 0; i < x->d; i++)
             error -= k[i] * b->decayed[i * x->d_v + j];
         b->delta[0] += error * b->dvalue[j];
@@ -113,14 +113,20 @@ static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_b
     }
 }
 
+/* Of linear_taken: from dvalue to v. */
+static void taken_back(const struct linear_tokens *x, struct linear_back *b)
+{
+    for (int j = 0; j < x->d_v; j++)
+        b->dv[j] += b->dvalue[j];
+}
+
 /* ds and dz become those of the state before the update, whose decayed one is in b. */
 static void update_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
     add_back(x, t, b);
     if (x->delta)
         delta_back(x, t, b);
-    for (int j = 0; j < x->d_v; j++)
-        b->dv[j] += b->dvalue[j];
+    taken_back(x, b);
     decay_back(x, t, b);
 }
 
@@ -170,5 +176,5 @@ void linear_all_add_back(const struct linear_tokens *x, int64_t t, struct linear
     begin_token(x, b);
     linear_value(x, t, b->ds); /* v: nothing corrects it */
     add_back(x, t, b);
-    memcpy(b->dv, b->dvalue, (size_t)x->d_v * sizeof *b->dv);
+    taken_back(x, b);
 }

@@ -28,12 +28,6 @@ static void config(struct text_buf *t, const struct problem *problem, const stru
         plan->row->linear->config(t, plan);
 }
 
-void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan)
-{
-    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->pieces,
-             plan->pieces_from, plan->piece_blocks);
-}
-
 /* Products of scores, of a slice of a result, of a state. */
 static void define_widths(struct text_buf *t, const struct plan *plan)
 {
