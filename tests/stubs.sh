@@ -1,7 +1,8 @@
 #!/bin/sh
 # stubs.sh: what the generator writes is what templates ask for. The kernels of tests/stubs.txt, of whose texts config.gen.cuh,
 # variant.gen.cuh and kernel.cu are written into build/stub/TEMPLATE.N, compile with g++ and the emulator's headers; and together they
-# have every template, and every kernel for every architecture that launches it.
+# have every template, and every kernel for every architecture that launches it. What they define is named in common/concepts.cuh and
+# contracts/config.md: a slot that may be left out would else be lost without a word where its name differs.
 #     sh tests/stubs.sh              all of them
 #     sh tests/stubs.sh TEMPLATE     those of one template, for who works on it
 # build/stub/compile_commands.json tells an editor how templates compile: clangd --compile-commands-dir=build/stub.
@@ -45,6 +46,12 @@ wanted() {
         done
 }
 
+# Names of constants and functions of a generated header
+names_of() {
+    sed -n 's/^ *static constexpr [a-z0-9]* *//p; s/^constexpr [a-z]* //p' "$@" | sed 's/{[^}]*}//g' | grep -oE '[A-Z][A-Z0-9_]*(\[\])? = ' | sed 's/\[\]//; s/ = //'
+    grep -E '^ {4}(template <.*> )?DEV ' "$@" /dev/null | sed 's/^[^:]*://; s/(.*//; s/.*[ *&]//'
+}
+
 # What an editor compiles a template with: the first folder that includes it.
 commands() {
     while read -r folder _ _ arch _; do
@@ -73,6 +80,9 @@ if [ -z "${1:-}" ]; then
     wanted | sort -u | comm -23 - "$temp/compiled" | sed 's/^/no row has the kernel /' >>"$temp/wrong"
     "$LATHE" gen causal -o - --template ? 2>&1 | sed 's/.*one of \(.*\);.*/\1/' | tr ' ' '\n' | while read -r template; do
         grep -q "^$template " tests/stubs.txt || echo "no row has the template $template"
+    done >>"$temp/wrong"
+    names_of "$build"/stub/*/variant.gen.cuh "$build"/stub/*/config.gen.cuh | sort -u | while read -r name; do
+        grep -qw "$name" templates/common/concepts.cuh templates/contracts/config.md || case $name in SMEM_BYTES_*) ;; *) echo "the contract lacks $name" ;; esac
     done >>"$temp/wrong"
     commands "$temp/list" >"$build/stub/compile_commands.json"
 fi

@@ -1,6 +1,6 @@
 /*
  * emit.c: variant.gen.cuh of linear attention. In: a lowered spec, a plan. Out: the struct `variant` of
- * templates/contracts/linear.md, in e->out; parameter structs and launches come from emit_launch.c.
+ * templates/common/concepts.cuh, in e->out; parameter structs and launches come from emit_launch.c.
  */
 #include "gen/linear/columns.h"
 #include "gen/linear/emit.h"

@@ -1,6 +1,6 @@
 /*
  * emit_backward.c: variant.gen.cuh of linear attention's backward pass. In: a spec, a plan. Out: the struct
- * `variant` of templates/contracts/linear.md, in e->out: beside the functions of the recurrence, adjoints of
+ * `variant` of templates/common/concepts.cuh, in e->out: beside the functions of the recurrence, adjoints of
  * the mods and the sites of inputs.
  */
 #include "gen/arguments/problem.h"

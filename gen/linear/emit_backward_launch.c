@@ -1,7 +1,7 @@
 /*
  * emit_backward_launch.c: parameter structs and launch recipe of linear attention's backward pass. In:
  * lowered formulas, a plan. Out: the structs as text, and the launches in the order of
- * templates/contracts/linear.md, only those that the problem needs. What kernels hand to each other lives in
+ * templates/common/concepts.cuh, only those that the problem needs. What kernels hand to each other lives in
  * the workspace.
  */
 #include "gen/arguments/problem.h"

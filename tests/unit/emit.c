@@ -41,7 +41,7 @@ static void compare(const char *name, const char *spec, lathe_pass pass, const c
     source_free(&s);
 }
 
-/* Of each kind and pass the text that says most; emit_members.c looks at those of all templates. */
+/* Of each kind and pass the text that says most; tests/stubs.sh compiles those of all templates. */
 TEST(golden_attention) /* a mask whose reads are told by ranges; mods, and the forward pass once more */
 {
     compare("document_d128", "document", LATHE_FORWARD, "dtype=bf16,b=1,h=2,q=64,d=128");
