@@ -148,14 +148,32 @@ static const char *code_of(const char *text)
 
 TEST(comments_and_blanks_are_no_code)
 {
-    CHECK_STR(code_of("int a; // one\n\n  /* two\n lines */ int  b;\n"), "int a;\nint b;");
+    CHECK_STR(code_of("int a; // one\n\n  /* two\n lines */ int  b;\n"), "int a;int b;");
     CHECK_STR(code_of("a /* x */ b/**/c\n"), "a b c");
-    CHECK_STR(code_of("s = \"// no  comment \\\" /* */\"; // one\n"), "s = \"// no  comment \\\" /* */\";");
-    CHECK_STR(code_of("n = 1'000; // one\nc = '\"'; // two\n"), "n = 1'000;\nc = '\"';");
-    CHECK_STR(code_of("#define A 1 \\\n    + 2\n"), "#define A 1 \\\n+ 2");
-    CHECK_STR(code_of("a / b // never closed"), "a / b");
+    CHECK_STR(code_of("s = \"// no  comment \\\" /* */\"; // one\n"), "s=\"// no  comment \\\" /* */\";");
+    CHECK_STR(code_of("n = 1'000; // one\nc = '\"'; // two\n"), "n=1'000;c='\"';");
+    CHECK_STR(code_of("a / b // never closed"), "a/b");
     CHECK_STR(code_of("/* never closed"), "");
     CHECK_STR(code_of("'x"), "'x");
+}
+
+/* Blanks that make another token of two stay. */
+TEST(tokens_stay_apart)
+{
+    CHECK_STR(code_of("a & &b && c\n&d"), "a& &b&&c&d");
+    CHECK_STR(code_of("x - -y - z"), "x- -y-z");
+    CHECK_STR(code_of("f(1 .5, a . b ? c : ::d)"), "f(1 .5,a.b?c: ::d)");
+    CHECK_STR(code_of("return x\n+ y;"), "return x+y;");
+    CHECK_STR(code_of("L \"a\" \"b\""), "L \"a\" \"b\"");
+    CHECK_STR(code_of("L\"a\"\n\"b\""), "L\"a\" \"b\"");
+}
+
+TEST(a_directive_is_a_line)
+{
+    CHECK_STR(code_of("int a;\n#define A 1 \\\n    + 2\nint b;"), "int a;\n#define A 1+2\nint b;");
+    CHECK_STR(code_of("#define F (x)\n#define F(x) \n\n  # if  0 // no\n"),
+              "#define F (x)\n#define F(x)\n#if 0");
+    CHECK_STR(code_of("#x /* two\nlines */ y\nz"), "#x y\nz");
 }
 
 TEST(a_comment_changes_no_digest)
