@@ -64,7 +64,7 @@ struct linear_template {
     bool takes_mods; /* a kernel ahead of the chunks applies mods of q and k: linear/delta_prepare.cuh */
 };
 extern const struct linear_template linear_recurrent, linear_recurrent_bwd, linear_additive,
-    linear_additive_bwd, linear_chunked_bwd_sm90, linear_delta, linear_delta_sm90, linear_delta_bwd,
+    linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90, linear_delta_bwd,
     linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */

@@ -108,7 +108,7 @@ const struct template_row linear_templates[] = {
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
      DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
     {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
-    {BACKWARD(linear_chunked_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
+    {BACKWARD(linear_additive_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
      SERVES(BF16, DIMS(128, 128), 0)},
     {BACKWARD(linear_delta_bwd_sm90, "delta_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
      DELTA_RULE(BF16, DIMS(128, 128), 0)},

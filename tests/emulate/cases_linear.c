@@ -126,7 +126,7 @@ static void add_chunked_back(struct case_list *list)
                 c.group = "linear_chunks";
                 c.pass = LATHE_BACKWARD;
                 c.deterministic = true;
-                c.template_name = "linear_chunked_bwd_sm90";
+                c.template_name = "linear_additive_bwd_sm90";
                 for (int s = 0; s < COUNT(CHUNKS); s++)
                     add(list, c, &CHUNKS[s]);
                 for (int s = 0; s < COUNT(LONG) && k > 0 && d == k % 2; s++)
@@ -597,7 +597,7 @@ static void add_lost(struct case_list *list)
         {"lost_delta", "linear_keys", "linear_keyed_delta", LATHE_FORWARD, LATHE_F16, 80},
         {"lost_token", "linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 80},
         {"lost_key", "linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 80},
-        {"lost_token", "linear_chunks", "linear_chunked_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 90},
+        {"lost_token", "linear_chunks", "linear_additive_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 90},
         {"lost_token", "linear_blocks", "linear_additive_bwd", LATHE_BACKWARD, LATHE_BF16, 80},
         {"lost_key", "linear_blocks", "linear_additive_bwd", LATHE_BACKWARD, LATHE_BF16, 80},
         {"lost_delta", "linear_delta", "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 80},

@@ -1,6 +1,7 @@
 /*
- * template_chunked_bwd.c: linear/backward/chunks_sm90.cuh, the backward pass of the additive family in chunks
- * of tokens by wgmma. In: a request. Out: the plan, or why there is none; config, workspace and launches.
+ * template_additive_bwd_sm90.c: linear/backward/chunks_sm90.cuh, the backward pass of the additive family in
+ * chunks of tokens by wgmma. In: a request. Out: the plan, or why there is none; config, workspace and
+ * launches.
  */
 #include "gen/base/text.h"
 #include "gen/arguments/problem.h"
@@ -78,7 +79,7 @@ static void back(struct recipe *r)
         back_of_heads(r, "bwd_decay", 1, BACK_TOKEN_THREADS, 0);
 }
 
-const struct linear_template linear_chunked_bwd_sm90 = {
+const struct linear_template linear_additive_bwd_sm90 = {
     .sizes = sizes,
     .config = config,
     .place = place,
