@@ -54,6 +54,22 @@ TEST(golden_rowwise) /* cells, and places of scatters that stay */
             "dtype=bf16,rows=64,n=8192,groups_of=8,channels_of=4");
 }
 
+/* However many launches have a struct, it is declared once; also one that only files of the template name. */
+TEST(parameter_structs_are_declared_once)
+{
+    static const char *const type[] = {"struct mod_params {", "struct linear_back_params {",
+                                       "struct back_mod_params {"};
+    struct source s;
+    make_pass("kda", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,t=64,d=64", &s);
+    const char *text = text_named(&s, "variant.gen.cuh")->data;
+    for (size_t i = 0; i < sizeof type / sizeof *type; i++) {
+        const char *first = strstr(text, type[i]);
+        CHECK(first != NULL);
+        CHECK(strstr(first + 1, type[i]) == NULL);
+    }
+    source_free(&s);
+}
+
 TEST(the_same_input_gives_the_same_bytes)
 {
     struct source a;

@@ -3,8 +3,11 @@
  */
 #include "plan_pick.h"
 #include "loaded.h"
+#include "gen/ir/kind.h"
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <strings.h>
 
 TEST(each_form_has_its_kernel)
 {
@@ -162,11 +165,7 @@ TEST(the_delta_rule_goes_by_wgmma)
          "dtype=bf16,t=64,d=136",
          "d = 136; it takes multiples of 8 from 16 to 128",
          {0}},
-        {&H100,
-         "delta_rule",
-         "dtype=bf16,t=64,d=60",
-         "d = 60; it takes multiples of 8 from 16 to 128",
-         {0}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=60", "d = 60; it takes multiples of 8 from 16 to 128", {0}},
         {&H100, "kda", "dtype=bf16,t=64,d=128", "a decay per key channel", {0}},
         {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
     };
@@ -333,4 +332,45 @@ TEST(token_by_token_says_what_it_costs)
         CHECK_STR(plan.row->name, "linear_recurrent_bwd");
         CHECK_HAS(plan.reason, "2 to 9 times as long as by a template that goes in chunks");
     }
+}
+
+/* What stands behind a word at `at`, of any case and behind any blanks; NULL: it is another one. */
+static const char *behind(const char *at, const char *word)
+{
+    if (!at)
+        return NULL;
+    at += strspn(at, " \n");
+    return strncasecmp(at, word, strlen(word)) == 0 ? at + strlen(word) : NULL;
+}
+
+static bool is_field(const char *name)
+{
+    const char *const *slot = kinds[KIND_LINEAR].slots;
+    while (*slot && strcmp(*slot, name) != 0)
+        slot++;
+    return *slot != NULL;
+}
+
+/* A row of linear_slots.def is a field of the language, and a number of the templates, which serve it token
+   by token. */
+TEST(every_slot_is_known_to_the_language_and_served)
+{
+    static const char RULE[] = "enum linear_function {";
+    FILE *file = fopen(check_source_path("templates/common/contract.cuh"), "rb");
+    char *text = calloc(1, 1 << 16);
+    CHECK(file && text && fread(text, 1, (1 << 16) - 1, file) > 0);
+    (void)fclose(file);
+    const char *at = strstr(text, RULE);
+    CHECK(at != NULL);
+    at = behind(at, RULE);
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++) {
+        const char *name = linear_slot_of((enum linear_function)k)->name;
+        at = behind(behind(behind(at, "OF_"), name), ",");
+        CHECK(at && is_field(name));
+        for (const struct template_row *t = kinds[KIND_LINEAR].templates; t->name && k > 0; t++)
+            if (strncmp(t->name, "linear_recurrent", 16) == 0)
+                CHECK(t->serves.takes >> (k - 1) & 1);
+    }
+    CHECK(behind(at, "FUNCTIONS"));
+    free(text);
 }
