@@ -6,6 +6,7 @@
 //
 // Launch: a warp for each of n_b * n_h * len_q rows, cfg::WARPS to a block.
 #pragma once
+#include "attention/elements.cuh"
 #include "attention/row_states.cuh"
 
 static_assert(row_states_variant<variant, inputs>, "variant.gen.cuh does not say how parts of a row are merged");
@@ -108,7 +109,7 @@ DEV void store_piece(const combine_params &p, i64 row, int piece, const float4 &
     const float none = cfg::O_MARKED ? __uint_as_float(EMPTY_ROW) : 0.0f;
     const float y[4] = {seen ? x.x * factor : none, seen ? x.y * factor : none, seen ? x.z * factor : none, seen ? x.w * factor : none};
     const i64 at = row + 4 * piece;
-    if constexpr (cfg::O_F32 || same_type<cfg::element, float>) {
+    if constexpr (cfg::O_F32 || same_type<cfg::element_o, float>) {
         float *out = static_cast<float *>(p.o) + at;
         if constexpr (cfg::O_ALIGNED && WHOLE) {
             *reinterpret_cast<float4 *>(out) = make_float4(y[0], y[1], y[2], y[3]);
@@ -121,14 +122,14 @@ DEV void store_piece(const combine_params &p, i64 row, int piece, const float4 &
             }
         }
     } else {
-        cfg::element *out = static_cast<cfg::element *>(p.o) + at;
+        cfg::element_o *out = static_cast<cfg::element_o *>(p.o) + at;
         if constexpr (cfg::O_ALIGNED && WHOLE) {
-            *reinterpret_cast<uint2 *>(out) = make_uint2(pack<cfg::element>(y[0], y[1]), pack<cfg::element>(y[2], y[3]));
+            *reinterpret_cast<uint2 *>(out) = make_uint2(pack<cfg::element_o>(y[0], y[1]), pack<cfg::element_o>(y[2], y[3]));
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 if (WHOLE || 4 * piece + j < cfg::D_V) {
-                    out[j] = from_float<cfg::element>(y[j]);
+                    out[j] = from_float<cfg::element_o>(y[j]);
                 }
             }
         }

@@ -5,6 +5,7 @@
 // their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
 // fewer, where they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
 #pragma once
+#include "attention/elements.cuh"
 #include "attention/row_states.cuh"
 #include "attention/score_passes.cuh"
 #include "attention/sequences.cuh"
@@ -291,9 +292,9 @@ DEV void store_piece(const attention_params &p, i64 to, const float (&x)[4], flo
         }
     } else {
         uint2 out;
-        out.x = seen ? pack<cfg::element>(x[0] * factor, x[1] * factor) : 0u;
-        out.y = seen ? pack<cfg::element>(x[2] * factor, x[3] * factor) : 0u;
-        *reinterpret_cast<uint2 *>(static_cast<cfg::element *>(p.o) + to) = out;
+        out.x = seen ? pack<cfg::element_o>(x[0] * factor, x[1] * factor) : 0u;
+        out.y = seen ? pack<cfg::element_o>(x[2] * factor, x[3] * factor) : 0u;
+        *reinterpret_cast<uint2 *>(static_cast<cfg::element_o *>(p.o) + to) = out;
     }
 }
 

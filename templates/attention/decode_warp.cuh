@@ -6,7 +6,7 @@
 #include "attention/key_rows.cuh"
 #include "attention/key_tiles.cuh"
 
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
 static_assert(cfg::D_PAD == round_up(cfg::D, 16) && cfg::DV_PAD == round_up(cfg::D_V, 16), "padded to the depth of one mma.sync");
 static_assert(cfg::DV_PAD <= 256, "16 rows of o need DV_PAD / 2 registers of each thread");
@@ -20,8 +20,8 @@ namespace decode {
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
 struct layout { // offsets in bytes; o of the warps takes the place of the ring
-    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
-    static constexpr int STAGE_BYTES = K_BYTES + cfg::BN * cfg::DV_PAD * 2;
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>;
+    static constexpr int STAGE_BYTES = K_BYTES + cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::operand>;
     static constexpr int WARP_BYTES = cfg::STAGES * STAGE_BYTES;
     static constexpr int CODES = cfg::WARPS * WARP_BYTES; // of each warp's stages: which tile lies there
     static constexpr int RECORDS = CODES + cfg::WARPS * cfg::STAGES * 4;
@@ -56,7 +56,7 @@ DEV void load_queries(a_fragments<1, KSTEPS> &q, const attention_params &p, cons
         const int i = first + 8 * r;
         const bool exists = i < w.rows;
         const int row = exists ? i : 0;
-        const cfg::element *from = static_cast<const cfg::element *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t;
+        const cfg::element_q *from = static_cast<const cfg::element_q *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t;
 #pragma unroll
         for (int k = 0; k < KSTEPS; k++) {
 #pragma unroll
@@ -88,7 +88,7 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
 {
     const int lane = lane_id();
     float s[1][NB][4];
-    product_qk<cfg::element, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, stage + lane_offset_b<cfg::D_PAD>(lane));
+    product_qk<cfg::operand, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, stage + lane_offset_b<cfg::D_PAD>(lane));
     score_tile<false, 1, NB, packed, false, true, packed> scores{
         s, own.rows, a, tile_cursor::number(code) * cfg::BN + 2 * (lane & 3), 0u, tile_cursor::class_of(code) == TILE_ALL, tile_cursor::class_of(code) == TILE_CUT};
     float scale[2];
@@ -96,7 +96,7 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
     if constexpr (variant::RESCALE) {
         rescale(own.o, scale);
     }
-    product_pv<cfg::element, 1, NB, DB, cfg::DV_PAD>(own.o, s, stage + layout::K_BYTES + lane_offset_b_transposed<cfg::DV_PAD>(lane));
+    product_pv<cfg::operand, 1, NB, DB, cfg::DV_PAD>(own.o, s, stage + layout::K_BYTES + lane_offset_b_transposed<cfg::DV_PAD>(lane));
 }
 
 // Keys on their way to one warp, in the order of a CURSOR: its next(p, w) gives four times the number of the warp's next tile, plus
@@ -124,8 +124,8 @@ template <class CURSOR> struct stream {
         if (code >= 0) {
             constexpr bool PAGED = HAS_PAGES<attention_params>;
             const int left = p.z.len_kv - tile_cursor::number(code) * cfg::BN;
-            warp_loader<cfg::BN, cfg::D, cfg::D_PAD>::template load<PAGED>(to, static_cast<const cfg::element *>(p.k) + w.h_kv * p.k_h, p.k_b, p.k_t, place, left);
-            warp_loader<cfg::BN, cfg::D_V, cfg::DV_PAD>::template load<PAGED>(to + layout::K_BYTES, static_cast<const cfg::element *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t,
+            warp_loader<cfg::BN, cfg::D, cfg::D_PAD>::template load<PAGED>(to, static_cast<const cfg::element_k *>(p.k) + w.h_kv * p.k_h, p.k_b, p.k_t, place, left);
+            warp_loader<cfg::BN, cfg::D_V, cfg::DV_PAD>::template load<PAGED>(to + layout::K_BYTES, static_cast<const cfg::element_v *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t,
                                                                               place, left);
         }
         copy_commit();

@@ -15,8 +15,8 @@ static_assert(
     attention_variant<variant, inputs, attention_params>,
     "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
     "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
-              "cfg::element is f16, bf16 or float");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16> || same_type<cfg::operand, float>,
+              "cfg::operand is f16, bf16 or float");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0,
               "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
 static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0,
@@ -69,9 +69,10 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 // 128 x 64 with 2 stages (D_PAD + DV_PAD < 256, or one block an SM anyway), 128 x 64 with 1, 64 x 64 with 4 warps, 64 x 32.
 // clang-format on
 
-constexpr bool IN_F32 = same_type<cfg::element, float>;
-constexpr int ELEMENT = IN_F32 ? 4 : 2; // bytes
+constexpr bool IN_F32 = same_type<cfg::operand, float>;
+constexpr int ELEMENT = ELEMENT_BYTES<cfg::operand>; // of tiles
 constexpr int HALVES = ELEMENT / 2;     // of 16 bits: tiles of f32 lie as tiles of twice as many columns
+constexpr bool O_FLOATS = cfg::O_F32 || same_type<cfg::element_o, float>; // as rows of o are stored
 static_assert(!IN_F32 || !cfg::Q_IN_REGS, "Q of f32 is split anew for each tile: hi and lo of it would take too many registers");
 
 struct shared_layout { // offsets in bytes; o takes the place of everything but the diagonals at the end
@@ -82,7 +83,7 @@ struct shared_layout { // offsets in bytes; o takes the place of everything but 
     static constexpr int V = K + cfg::STAGES * K_BYTES;
     static constexpr int TILES = max_of(cfg::BM * cfg::D_PAD * ELEMENT, V + cfg::STAGES * V_BYTES); // Q, K and V
     static constexpr int O = 0;
-    static constexpr int O_BYTES = cfg::O_F32 || IN_F32 ? 0 : cfg::BM * cfg::DV_PAD * 2;
+    static constexpr int O_BYTES = O_FLOATS ? 0 : cfg::BM * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_o>;
     static constexpr int DIAG = max_of(TILES, O_BYTES);
     static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
     static constexpr int BYTES = DIAG + 2 * DIAG_BYTES;
@@ -232,7 +233,7 @@ DEV void score(warp_work &w, float (&s)[MT][NB][4], u32 shared, int stage)
                                            shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
                                                lane_offset_b<HALVES * cfg::D_PAD>(at_k.lane));
     } else {
-        product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
+        product_qk<cfg::operand, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
             s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
             shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
                 lane_offset_b<cfg::D_PAD>(at_k.lane));
@@ -253,7 +254,7 @@ DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 share
     if constexpr (IN_F32) {
         product_pv_f32<MT, NB, DB, cfg::DV_PAD>(w.o, s, v, thread_place().lane);
     } else {
-        product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(w.o, s, v + lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
+        product_pv<cfg::operand, MT, NB, DB, cfg::DV_PAD>(w.o, s, v + lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
     }
 }
 
@@ -265,7 +266,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
-    using element = cfg::element;
     constexpr bool K_ONCE = cfg::SHORT_ROWS && cfg::STAGES == 1; // one place in the text loads K: sooner compiled; elsewhere 2 % slower (causal)
 
     work_place place;
@@ -295,9 +295,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
     cursor.start(a, map_row, row0, row1);
 
     const tile_loader<cfg::BM, HALVES * cfg::D, HALVES * cfg::D_PAD, THREADS> q_rows(
-        static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
-    const key_rows<HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, static_cast<const element *>(p.k), at.b, p.k_b, h_kv, p.k_h, p.k_t);
-    const key_rows<HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, static_cast<const element *>(p.v), at.b, p.v_b, h_kv, p.v_h, p.v_t);
+        static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
+    const key_rows<HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, static_cast<const cfg::element_k *>(p.k), at.b, p.k_b, h_kv, p.k_h, p.k_t);
+    const key_rows<HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, static_cast<const cfg::element_v *>(p.v), at.b, p.v_b, h_kv, p.v_h, p.v_t);
     const auto load_k = [&](int tile, int stage) {
         k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES),
                     tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
@@ -423,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
     const work_place end = cfg::SHORT_ROWS || HAS_SEQUENCES<attention_params> ? at : find_place(p.z); // found again where registers are dear
     finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
-    if constexpr (cfg::O_F32 || IN_F32) {
+    if constexpr (O_FLOATS) {
         store_o_f32(w.o, p, end);
     } else {
         if constexpr (K_ONCE && !cfg::Q_IN_REGS && cfg::D_PAD == cfg::DV_PAD) { // a warp's rows of o lie where its rows of Q did
@@ -432,8 +432,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
             copy_wait<0>();
             __syncthreads();
         }
-        store_o(w.o, shared + static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * 2),
-                static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+        store_o(w.o, shared + static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_o>),
+                static_cast<cfg::element_o *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }
 }
 #endif

@@ -60,7 +60,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
         u32 entry = make_diagonals(a, reader, q0, tile);
         wgmma<cfg::BN>::wait<0>(w.s[0]);
         weigh_first<variant>(w, a, reader, tile, entry, scale);
-        pack_weights<cfg::element, NB, variant::RELU_WAITS>(w.p, w.s[0]);
+        pack_weights<cfg::operand, NB, variant::RELU_WAITS>(w.p, w.s[0]);
         if constexpr (variant::RESCALE) {
             if (sum != 0) {
                 rescale(w.o, scale);
@@ -81,7 +81,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
             weigh_next<variant>(w, a, reader, tile, entry, scale);
             wgmma<O_COLUMNS>::wait<0>(w.o[0]);
             reader.leave_v();
-            pack_weights<cfg::element, NB, variant::RELU_WAITS>(w.p, w.s[0]);
+            pack_weights<cfg::operand, NB, variant::RELU_WAITS>(w.p, w.s[0]);
             if constexpr (variant::RESCALE && !variant::KEEPS) {
                 rescale(w.o, scale);
             }

@@ -10,7 +10,7 @@ static_assert(
     attention_variant<variant, inputs, attention_params>,
     "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
     "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
 static_assert(cfg::D_PAD == round_up(cfg::D, 16),
@@ -57,10 +57,10 @@ constexpr int SMEM_LIMIT = 232448;
 
 struct shared_layout {                            // offsets in bytes
     static constexpr int GROUPS = cfg::WARPS / 4; // warpgroups that compute
-    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
-    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
-    static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
-    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * 2 : 0;
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT_BYTES<cfg::element_k>;
+    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_v>;
+    static constexpr int Q_BYTES = 64 * cfg::D_PAD * ELEMENT_BYTES<cfg::element_q>; // of a warpgroup
+    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * ELEMENT_BYTES<cfg::element_o> : 0;
     static constexpr int ROUNDS = 8; // query tiles, see round_place
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
     static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first

@@ -235,7 +235,7 @@ template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32
     constexpr int D1 = cfg::D_PAD - cfg::D2;
     of.load<OF_K, D1>(to, &params.k, full, token, params.p, L2_KEEP);
     if constexpr (requires { params.k2; }) {
-        of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * 2, &params.k2, full, token, params.p, L2_KEEP);
+        of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * ELEMENT_BYTES<cfg::element_k>, &params.k2, full, token, params.p, L2_KEEP);
     }
 }
 
@@ -250,9 +250,9 @@ template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u
     }
     if constexpr (requires { params.q2; }) {
         if constexpr (cfg::PACK) {
-            load_packed_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
+            load_packed_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head, b, L2_STREAM);
         } else {
-            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, of.queries<OF_Q2>(params.p, b), L2_STREAM);
+            load_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head, of.queries<OF_Q2>(params.p, b), L2_STREAM);
         }
     }
 }
@@ -388,7 +388,7 @@ DEV void load_round(const hopper_params &params, u32 shared, u32 round, const qu
         if (none) {
             mbarrier_arrive(full);
         } else if constexpr (cfg::PACK) {
-            mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
+            mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * ELEMENT_BYTES<cfg::element_q>));
             load_query_rows(q, params, full, token, static_cast<int>(group), at.b, of);
         } else {
             mbarrier_arrive_expect(full, shared_layout::Q_BYTES);

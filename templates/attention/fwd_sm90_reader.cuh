@@ -67,7 +67,7 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::element, cfg::BN, cfg::D_PAD, 64, GROUPED>(w.s[0], KEEPS_Q ? q : describe_q_now(),
+        start_qk<cfg::operand, cfg::BN, cfg::D_PAD, 64, GROUPED>(w.s[0], KEEPS_Q ? q : describe_q_now(),
                                                                  shared + shared_layout::K +
                                                                      k.stage * shared_layout::K_BYTES);
     }
@@ -75,8 +75,8 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
     {
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
-        const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * 2) : 0; // whole panels
-        start_pv<cfg::element, O_COLUMNS, cfg::BN, GROUPED>(
+        const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * ELEMENT_BYTES<cfg::element_v>) : 0; // whole panels
+        start_pv<cfg::operand, O_COLUMNS, cfg::BN, GROUPED>(
             w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
         sum = 1;
     }

@@ -28,8 +28,8 @@ DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u3
 #pragma unroll
     for (int d = 0; d < DB; d += 2) {
         const u32 piece[4] = {
-            pack<cfg::element>(o[0][d][0], o[0][d][1]), pack<cfg::element>(o[0][d][2], o[0][d][3]),
-            pack<cfg::element>(o[0][d + 1][0], o[0][d + 1][1]), pack<cfg::element>(o[0][d + 1][2], o[0][d + 1][3])};
+            pack<cfg::element_o>(o[0][d][0], o[0][d][1]), pack<cfg::element_o>(o[0][d][2], o[0][d][3]),
+            pack<cfg::element_o>(o[0][d + 1][0], o[0][d + 1][1]), pack<cfg::element_o>(o[0][d + 1][2], o[0][d + 1][3])};
         store_matrix4(to + panels<O_COLUMNS>::offset<64>(row, d + at.lane / 16), piece);
     }
     fence_async_proxy();
@@ -49,14 +49,14 @@ DEV void store_o_direct(const float (&o)[1][DB][4], const attention_params &p, c
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const bool there = at.row(r) < p.z.len_q;
-        cfg::element *to = static_cast<cfg::element *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h +
+        cfg::element_o *to = static_cast<cfg::element_o *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h +
                            at.row(r) * p.o_t + at.column0 + 8 * (at.lane & 3);
 #pragma unroll
         for (int d = 0; d < DB; d += 4) {
             u32 word[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                word[i] = d + i < DB ? pack<cfg::element>(o[0][min_of(d + i, DB - 1)][2 * r],
+                word[i] = d + i < DB ? pack<cfg::element_o>(o[0][min_of(d + i, DB - 1)][2 * r],
                                                           o[0][min_of(d + i, DB - 1)][2 * r + 1])
                                      : 0;
             }

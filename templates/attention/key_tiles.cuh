@@ -2,6 +2,7 @@
 // works, which key tiles there are, and the end of the rows. o[m][b][2 r + j] is a thread's fragment as in
 // attention/score_passes.cuh.
 #pragma once
+#include "attention/elements.cuh"
 #include "common/mma_sm80.cuh"
 #include "attention/score_passes.cuh"
 
@@ -175,7 +176,7 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, con
 // Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
 // `staging`: shared memory for the rows of this warp.
 template <int MT, int DB>
-DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i64 row_stride,
+DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out, i64 row_stride,
                  const work_place &at, int len_q)
 {
     using shape = swizzle<cfg::DV_PAD>;
@@ -185,7 +186,7 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i6
 #pragma unroll
         for (int d = 0; d < DB; d++) {
             store_shared(staging + shape::offset(row, d) + static_cast<u32>(4 * (at.lane & 3)),
-                         pack<cfg::element>(o[r / 2][d][2 * (r % 2)], o[r / 2][d][2 * (r % 2) + 1]));
+                         pack<cfg::element_o>(o[r / 2][d][2 * (r % 2)], o[r / 2][d][2 * (r % 2) + 1]));
         }
     }
     __syncwarp();

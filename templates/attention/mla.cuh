@@ -17,7 +17,7 @@ static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
 static_assert(parts_variant<variant, inputs, attention_params>, "variant.gen.cuh does not say how parts of a row are merged");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
 static_assert(cfg::BM == 16 || cfg::BM == 32 || cfg::BM == 64 || cfg::BM == 128, "whole blocks of 16 rows, a power of two of them");
 static_assert(cfg::BN == 16 || cfg::BN == 32 || cfg::BN == 64, "a tile has 16, 32 or 64 keys");
@@ -38,9 +38,9 @@ static_assert(!cfg::V_IS_K || cfg::DV_PAD <= cfg::D_PAD, "columns of V are colum
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
 struct layout { // offsets in bytes
-    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
-    static constexpr int STAGE_BYTES = K_BYTES + (cfg::V_IS_K ? 0 : cfg::BN * cfg::DV_PAD * 2);
-    static constexpr int RING = cfg::BM * cfg::D_PAD * 2; // behind Q
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>;
+    static constexpr int STAGE_BYTES = K_BYTES + (cfg::V_IS_K ? 0 : cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::operand>);
+    static constexpr int RING = cfg::BM * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>; // behind Q
     static constexpr int SUMS = RING + cfg::STAGES * STAGE_BYTES;
     static constexpr int BYTES = SUMS + (SLICES > 1 ? cfg::WARPS * (cfg::BN / 8) * 32 * 16 : 0);
 
@@ -122,9 +122,9 @@ DEV void product_scores(float (&s)[1][NB][4], const warp_rows &own, u32 q, u32 k
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             if constexpr (Q_IN_REGS) {
-                mma_16x8x16<cfg::element>(s[0][2 * n + half], own.q.r[k][0], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
+                mma_16x8x16<cfg::operand>(s[0][2 * n + half], own.q.r[k][0], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
             } else {
-                mma_16x8x16<cfg::element>(s[0][2 * n + half], a[k & 1], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
+                mma_16x8x16<cfg::operand>(s[0][2 * n + half], a[k & 1], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
             }
         }
     }
@@ -149,13 +149,13 @@ DEV void product_columns(warp_rows &own, const float (&s)[1][NB][4], u32 v_addre
         if (d == 0) {
 #pragma unroll
             for (int n = 0; n < 2; n++) {
-                a[2 * n] = pack<cfg::element>(s[0][2 * k + n][0], s[0][2 * k + n][1]);
-                a[2 * n + 1] = pack<cfg::element>(s[0][2 * k + n][2], s[0][2 * k + n][3]);
+                a[2 * n] = pack<cfg::operand>(s[0][2 * k + n][0], s[0][2 * k + n][1]);
+                a[2 * n + 1] = pack<cfg::operand>(s[0][2 * k + n][2], s[0][2 * k + n][3]);
             }
         }
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            mma_16x8x16<cfg::element>(own.o[0][2 * d + n], a, b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+            mma_16x8x16<cfg::operand>(own.o[0][2 * d + n], a, b[i & 1][2 * n], b[i & 1][2 * n + 1]);
         }
     }
 }
@@ -236,7 +236,7 @@ template <class PARAMS> DEV void load_keys(const PARAMS &p, const work &w, u32 s
             copy16_async(stage + shape::offset(row, column / 8), source.at(inside ? column : 0), inside ? 16 : 0);
         }
     } else {
-        key_loader(p, static_cast<const cfg::element *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);
+        key_loader(p, static_cast<const cfg::element_k *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);
     }
 }
 
@@ -246,7 +246,7 @@ DEV void load_tile(const attention_params &p, const work &w, u32 stage, int code
         const int kv0 = tile_cursor::number(code) * cfg::BN;
         load_keys(p, w, stage, kv0);
         if constexpr (!cfg::V_IS_K) {
-            value_loader(p, static_cast<const cfg::element *>(p.v), w.b, p.v_b, w.h_kv, p.v_h, p.v_t)
+            value_loader(p, static_cast<const cfg::element_v *>(p.v), w.b, p.v_b, w.h_kv, p.v_h, p.v_t)
                 .load(stage + layout::K_BYTES, kv0, p.z.len_kv - kv0);
         }
     }

@@ -17,7 +17,7 @@ static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
 static_assert(parts_variant<variant, inputs, attention_params>, "variant.gen.cuh does not say how parts of a row are merged");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
 static_assert(cfg::BM == 64 && cfg::BN == 64 && cfg::WARPS == 12, "a warpgroup has 64 rows, a panel of V 64 keys; three warpgroups");
 static_assert(cfg::V_IS_K && cfg::DV_PAD <= cfg::D_PAD, "V is the first columns of K");
@@ -227,7 +227,7 @@ DEV void start_scores(score_rows &own, u32 shared, place at)
 {
     using shape = panels<cfg::D_PAD>;
     constexpr u64 STEP = descriptor_step(PANEL_BYTES);
-    constexpr bool BF16 = same_type<cfg::element, bf16>;
+    constexpr bool BF16 = same_type<cfg::operand, bf16>;
     const u64 a = shape::descriptor(of_the_warp(shared), 16);
     const u64 b = shape::descriptor(of_the_warp(layout::stage(shared, at.stage)), 16);
     wgmma<cfg::BN>::ss4<BF16, true, 2, 2>(own.s[0], a, b, 0);
@@ -296,12 +296,12 @@ DEV void meet_tile(score_rows &own, const at_rows &a, u32 shared, place at, int 
         weigh<false>(own, a, code, scale);
     }
     __syncwarp();
-    pack_weights<cfg::element, NB>(own.p, own.s[0]);
+    pack_weights<cfg::operand, NB>(own.p, own.s[0]);
     leave_weights(own, shared, scale);
     if constexpr (variant::RESCALE) {
         rescale(own.o, scale);
     }
-    start_pv<cfg::element, COLUMNS, cfg::BN>(own.o[0], own.p, layout::stage(shared, at.stage), 1);
+    start_pv<cfg::operand, COLUMNS, cfg::BN>(own.o[0], own.p, layout::stage(shared, at.stage), 1);
 }
 
 DEV void end_rows(score_rows &own, const attention_params &p, const work &w, u32 shared)
@@ -352,7 +352,7 @@ DEV void score_all(const attention_params &p, const work &w, u32 shared)
 
 DEV void start_right(float (&o)[1][DB][4], u32 shared, place at)
 {
-    constexpr bool BF16 = same_type<cfg::element, bf16>;
+    constexpr bool BF16 = same_type<cfg::operand, bf16>;
     constexpr int RIGHT = COLUMNS * 128; // bytes of the panels of the left half
     const u64 a = panels<cfg::BN>::descriptor(of_the_warp(shared + layout::WEIGHTS), 16);
     const u64 b = panels<COLUMNS>::descriptor(of_the_warp(layout::stage(shared, at.stage) + RIGHT), PANEL_BYTES);

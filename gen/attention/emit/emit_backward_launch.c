@@ -52,12 +52,13 @@ static void enter_main(struct params *p, const struct recipe *r)
 {
     static const char *const in[] = {"q", "k", "v", "dout"};
     static const char *const out[] = {NULL, "dk", "dv"};
+    static const char *const element[] = {NULL, "cfg::element_k", "cfg::element_v"};
     const struct emitter *e = r->a.e;
     emit_enter(p, e);
     emit_enter_operands(e, in, TENSOR_COUNT);
     for (int t = TENSOR_K; t < TENSOR_O; t++)
         if (gradient_wanted(e, (enum mod)t))
-            emit_enter_rows(e, gradient_in_floats(e, r->plan, (enum mod)t) ? "float" : "cfg::element", out[t],
+            emit_enter_rows(e, gradient_in_floats(e, r->plan, (enum mod)t) ? "float" : element[t], out[t],
                             true);
     emit_enter_gradients(e);
     emit_enter_end(e);

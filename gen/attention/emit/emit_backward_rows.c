@@ -152,9 +152,9 @@ static void enter_pre(struct params *p, const struct recipe *r, bool reads_o)
     const struct emitter *e = r->a.e;
     emit_enter(p, e);
     if (reads_o)
-        emit_enter_rows(e, r->plan->attention.back.forward ? "const float" : "const cfg::element", "o",
+        emit_enter_rows(e, r->plan->attention.back.forward ? "const float" : "const cfg::element_o", "o",
                         false);
-    emit_enter_rows(e, "const cfg::element", "dout", false);
+    emit_enter_rows(e, "const cfg::element_o", "dout", false);
     if (backward_splits(e->back))
         emit_enter_operands(e, name, 2);
     for (int k = 0; k < MAX_STATE; k++) {

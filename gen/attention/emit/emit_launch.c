@@ -62,13 +62,13 @@ static void add_sequences(struct params *p, const struct launcher *a, bool o_f32
 {
     const struct emitter *e = a->e;
     emit_enter(p, e);
-    emit_enter_rows(e, "const cfg::element", "q", false);
-    emit_enter_rows(e, "const cfg::element", "k", true);
-    emit_enter_rows(e, "const cfg::element", "v", true);
-    emit_enter_rows(e, o_f32 ? "float" : "cfg::element", "o", false);
+    emit_enter_rows(e, "const cfg::element_q", "q", false);
+    emit_enter_rows(e, "const cfg::element_k", "k", true);
+    emit_enter_rows(e, "const cfg::element_v", "v", true);
+    emit_enter_rows(e, o_f32 ? "float" : "cfg::element_o", "o", false);
     if (a->d2 > 0) {
-        emit_enter_rows(e, "const cfg::element", "q2", false);
-        emit_enter_rows(e, "const cfg::element", "k2", true);
+        emit_enter_rows(e, "const cfg::element_q", "q2", false);
+        emit_enter_rows(e, "const cfg::element_k", "k2", true);
     }
     for (int i = 0; i < e->w->n_finals && !ends_as_part(e); i++) {
         char name[32];

@@ -118,8 +118,10 @@ void emit_call_sizes(struct params *p, const struct emitter *e)
 /* Rows of q, k, v and do, and of the workspace's, of one sequence. */
 void emit_enter_operands(const struct emitter *e, const char *const *name, int n)
 {
+    static const char *const type[] = {"const cfg::element_q", "const cfg::element_k", "const cfg::element_v",
+                                       "const cfg::element_o"};
     for (int t = 0; t < n; t++)
-        emit_enter_rows(e, "const cfg::element", name[t], t == TENSOR_K || t == TENSOR_V);
+        emit_enter_rows(e, type[t], name[t], t == TENSOR_K || t == TENSOR_V);
 }
 
 void emit_enter_numbered(const struct emitter *e, const char *name, int number, bool there)
@@ -169,6 +171,7 @@ void emit_enter_dq(struct params *p, const struct emitter *e, bool queries)
     params_product(p, "first", &none); /* where the sequence's rows begin, once it is entered */
     emit_enter(p, e);
     text_add(p->out,
+             /* one struct for what mods of all tensors write */
              "        first = of_queries != 0 ? first_q : first_kv;\n"
              "        dst = dst == nullptr ? nullptr : static_cast<cfg::element *>(dst) + first * dst_t;\n"
              "        len = of_queries != 0 ? z.len_q : z.len_kv;\n"

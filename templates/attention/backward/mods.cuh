@@ -130,10 +130,9 @@ template <class PARAMS> DEV i64 first_row(const PARAMS &p)
     }
 }
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
+template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
-    using element = cfg::element;
     constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
     auto &&p = own_params(launched);
     query_work work;
@@ -164,12 +163,12 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
     const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
     const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h + first * p.src_t);
     const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h + first * p.grad_t);
-    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    OUT *dst = static_cast<OUT *>(p.dst) + (b * p.dst_b + h * p.dst_h);
     const i64 step = mods::src_step(p);
     const i64 grad_step = back::grad_step(p);
     const bool src_aligned = step == 1 && rows_aligned(src, p.src_t, s::template MASK<SOURCE>);
     const bool grad_aligned = grad_step == 1 && rows_aligned(grad, p.grad_t, s::template MASK<GRAD>);
-    const bool dst_aligned = rows_aligned(dst, p.dst_t, s::template MASK<element>);
+    const bool dst_aligned = rows_aligned(dst, p.dst_t, s::template MASK<OUT>);
 
     float factor = 1.0f;
     if constexpr (DQ) {
@@ -247,14 +246,14 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
             const int vector = thread + k * s::TEAM;
             if (token < room && place < TOKENS && vector < s::VECTORS && p.dst != nullptr) {
                 constexpr int LENGTH = mods::row_of<MOD, DIM>();
-                element *row = dst + token * p.dst_t;
+                OUT *row = dst + token * p.dst_t;
                 if constexpr (LENGTH != DIM) {
                     store_within<LENGTH>(row, vector * s::V, d.low[k]);
                     store_within<LENGTH>(row, vector * s::V + s::HALF, d.high[k]);
                 } else {
-                    element *to = row + vector * s::V;
-                    mods::store<s::V, element>(to, dst_aligned, d.low[k]);
-                    mods::store<s::V, element>(to + s::HALF, dst_aligned, d.high[k]);
+                    OUT *to = row + vector * s::V;
+                    mods::store<s::V, OUT>(to, dst_aligned, d.low[k]);
+                    mods::store<s::V, OUT>(to + s::HALF, dst_aligned, d.high[k]);
                 }
             }
         }
@@ -266,13 +265,13 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
     }
 }
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ = false>
+template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, bool DQ = false>
 DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 {
     if constexpr (BACK::PRESENT && DQ && BACK::STAGES == 0 && cfg::BACK_WGMMA) {
-        convert_dq<cfg::element>(p);
+        convert_dq<OUT>(p);
     } else if constexpr (BACK::PRESENT) {
-        run<BACK, MOD, SOURCE, GRAD, DIM, DQ>(p, shared);
+        run<BACK, MOD, SOURCE, GRAD, OUT, DIM, DQ>(p, shared);
     }
 }
 
@@ -287,7 +286,7 @@ constexpr int bwd_q = back::BM * back::Q_STRIDE * 4; // rows of dq'
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(const __grid_constant__ back_mod_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    back::run_if_present<variant::query_back, variant::query_mod, cfg::element, float, cfg::D, true>(
+    back::run_if_present<variant::query_back, variant::query_mod, cfg::element_q, float, cfg::element_q, cfg::D, true>(
         p, shared_address(shared_bytes));
 }
 #endif
@@ -295,20 +294,20 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(con
 #if LATHE_COMPILED(bwd_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(const __grid_constant__ back_mod_params p)
 {
-    back::run_if_present<variant::key_back, variant::key_mod, cfg::element, float, cfg::D>(p);
+    back::run_if_present<variant::key_back, variant::key_mod, cfg::element_k, float, cfg::element_k, cfg::D>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
 {
-    back::run_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V>(p);
+    back::run_if_present<variant::value_back, variant::value_mod, cfg::element_v, float, cfg::element_v, cfg::D_V>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
 {
-    back::run_if_present<variant::output_back, variant::output_mod, float, cfg::element, cfg::D_V>(p);
+    back::run_if_present<variant::output_back, variant::output_mod, float, cfg::element_o, cfg::element_o, cfg::D_V>(p);
 }
 #endif

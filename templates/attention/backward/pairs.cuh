@@ -7,8 +7,6 @@
 
 namespace back {
 
-using element = cfg::element;
-
 constexpr int FIRST_THREAD = cfg::BACK_WGMMA ? 128 : 0; // of those that compute
 constexpr int GROUPS = WARPS / SPLIT;       // of warps with the same keys
 constexpr int MT = BN / GROUPS / 16;        // blocks of 16 keys of a warp
@@ -184,14 +182,14 @@ template <bool ANYWHERE> DEV void store_two(float *to, float x, float y)
     }
 }
 
-// dk' or dv' of the block, times `factor`. `staging`: BN rows of COLUMNS elements that no one reads any more; sync():
+// dk' or dv' of the block, times `factor`, as OUT. `staging`: BN rows of COLUMNS elements that no one reads any more; sync():
 // a barrier of the threads that compute.
-template <bool F32, int DIM, int COLUMNS, int DB, class SYNC>
+template <class OUT, int DIM, int COLUMNS, int DB, class SYNC>
 DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void *out, i64 row_stride, int left,
                     const SYNC &sync)
 {
     const place at;
-    if constexpr (F32) {
+    if constexpr (same_type<OUT, float>) {
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
             const int row = at.key() + 8 * c;
@@ -200,13 +198,13 @@ DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void
             for (int d = 0; d < DB; d++) {
                 const int column = at.part() * 8 * DB + 8 * d + 2 * (at.lane % 4);
                 if (row < left && column < DIM) {
-                    store_two<sizeof(element) == 4>(to + column, x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
+                    store_two<same_type<cfg::operand, float>>(to + column, x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
                 }
             }
         }
     } else {
         using shape = swizzle<COLUMNS>;
-        using half = typename pick<F32, bf16, element>::type; // element, where this is compiled
+        using half = typename pick<same_type<OUT, float>, bf16, OUT>::type; // OUT, where this is compiled
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
 #pragma unroll

@@ -1,6 +1,7 @@
 // attention/backward/parts.cuh: what the kernels of attention backward have in common: the order in which dq lies between
 // them, sums into gradients of inputs, the walk over query tiles, and the order of blocks.
 #pragma once
+#include "attention/elements.cuh"
 #include "attention/sequences.cuh"
 #include "common/concepts.cuh"
 #include "heads/input_sums.cuh"

@@ -14,8 +14,7 @@ constexpr int PRE_ROWS = 64;
 
 namespace pre {
 
-using element = cfg::element;
-using o_type = pick<cfg::BACK_O_F32, float, cfg::element>::type;
+using o_type = pick<cfg::BACK_O_F32, float, cfg::element_o>::type;
 
 // Of an SM: what rows with large finals need of registers is not to take them from all others.
 constexpr int BLOCKS = LATHE_SPLITS ? (HAS_SEQUENCES<back_pre_params> ? 1024 : 1536) / PRE_THREADS : 1; // threads that an SM of every architecture
@@ -73,7 +72,7 @@ struct row_result {
 
 // A thread's share of one row.
 template <bool COPY, bool ALIGNED>
-DEV row_result look(const rows_of<o_type> &o, const rows_of<element> &dout, element *copy, int row, int thread)
+DEV row_result look(const rows_of<o_type> &o, const rows_of<cfg::element_o> &dout, cfg::element_o *copy, int row, int thread)
 {
     row_result r{0.0f, true};
 #pragma unroll
@@ -85,7 +84,7 @@ DEV row_result look(const rows_of<o_type> &o, const rows_of<element> &dout, elem
         float d[V];
         dout.template load<ALIGNED>(row, vector, d);
         if constexpr (COPY) {
-            store_vec<V, element>(copy + static_cast<i64>(row) * cfg::D_V + vector * V, d);
+            store_vec<V, cfg::element_o>(copy + static_cast<i64>(row) * cfg::D_V + vector * V, d);
         }
         if constexpr (READ_O) {
             float x[V];
@@ -108,7 +107,7 @@ struct seen { // in shared memory, of the block's rows
 
 // Rows beyond the last: the last one again.
 template <bool COPY, bool ALIGNED>
-DEV void look_at_rows(seen &to, const rows_of<o_type> &o, const rows_of<element> &dout, element *copy, int row0, int len)
+DEV void look_at_rows(seen &to, const rows_of<o_type> &o, const rows_of<cfg::element_o> &dout, cfg::element_o *copy, int row0, int len)
 {
     const int thread = static_cast<int>(threadIdx.x) % TEAM;
     const int first = static_cast<int>(threadIdx.x) / TEAM;
@@ -188,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
     const int b = FOUND ? work.b : block / tiles / z.n_h;
     const variant::head head = variant::make_head(p.x, z, b, h);
     const rows_of<o_type> o(p.o, b * p.o_b + h * p.o_h, p.o_t, 1);
-    const rows_of<element> dout(p.dout, b * p.dout_b + h * p.dout_h, p.dout_t, back::dout_step(p));
-    element *copy = p.dout_copy == nullptr ? nullptr
-                                           : static_cast<element *>(p.dout_copy) +
+    const rows_of<cfg::element_o> dout(p.dout, b * p.dout_b + h * p.dout_h, p.dout_t, back::dout_step(p));
+    cfg::element_o *copy = p.dout_copy == nullptr ? nullptr
+                                           : static_cast<cfg::element_o *>(p.dout_copy) +
                                                  (static_cast<i64>(b) * z.n_h + h) * z.len_q * cfg::D_V;
     const i64 line = static_cast<i64>(back::query_tiles(z)) * back::BM; // row values of a head
     const i64 group = line * back::own_batches(p) * z.n_h;

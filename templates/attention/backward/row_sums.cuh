@@ -8,12 +8,10 @@
 
 namespace row_sums {
 
-using element = cfg::element;
-
 constexpr int THREADS = 128;
 constexpr int ROWS = 64; // of a block: 16 of each warp
 constexpr int KEYS = 32; // of a tile
-constexpr int ELEMENT = static_cast<int>(sizeof(element)); // bytes
+constexpr int ELEMENT = static_cast<int>(sizeof(cfg::operand)); // bytes
 constexpr int HALVES = ELEMENT / 2;                         // of 16 bits: tiles of f32 lie as tiles of twice as many columns
 constexpr int DK = round_up(cfg::D, 16);
 constexpr int DV = round_up(cfg::D_V, 16);
@@ -39,7 +37,7 @@ template <class T> DEV u32 four_bytes(const T *at, i64 step)
 }
 
 // Rows of do' that do not start at multiples of 16 bytes, by single elements, `step` apart.
-DEV void load_unaligned(u32 tile, const element *from, i64 stride, i64 step, int left)
+DEV void load_unaligned(u32 tile, const cfg::element_o *from, i64 stride, i64 step, int left)
 {
     using shape = swizzle<HALVES * DV>;
     constexpr int CHUNK = 8 / HALVES; // elements
@@ -196,11 +194,11 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
     row_of_thread rows[2] = {make_row(p, head, first_row, finals, place), make_row(p, head, first_row + 8, finals, place + 8)};
     const span_of_keys keys = keys_of_block(ends, rows);
 
-    const element *dout = static_cast<const element *>(p.dout) + b * p.dout_b + h * p.dout_h + row0 * p.dout_t;
-    const tile_loader<ROWS, HALVES * cfg::D, HALVES * DK, THREADS> q_rows(static_cast<const element *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
+    const cfg::element_o *dout = static_cast<const cfg::element_o *>(p.dout) + b * p.dout_b + h * p.dout_h + row0 * p.dout_t;
+    const tile_loader<ROWS, HALVES * cfg::D, HALVES * DK, THREADS> q_rows(static_cast<const cfg::element_q *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
     const tile_loader<ROWS, HALVES * cfg::D_V, HALVES * DV, THREADS> do_rows(dout, p.dout_t);
-    const tile_loader<KEYS, HALVES * cfg::D, HALVES * DK, THREADS> k_rows(static_cast<const element *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
-    const tile_loader<KEYS, HALVES * cfg::D_V, HALVES * DV, THREADS> v_rows(static_cast<const element *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
+    const tile_loader<KEYS, HALVES * cfg::D, HALVES * DK, THREADS> k_rows(static_cast<const cfg::element_k *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
+    const tile_loader<KEYS, HALVES * cfg::D_V, HALVES * DV, THREADS> v_rows(static_cast<const cfg::element_v *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
     q_rows.load(shared + layout::Q, row0, z.len_q - row0);
     const i64 step = back::dout_step(p);
     if (step == 1 && ((reinterpret_cast<u64>(dout) | static_cast<u64>(p.dout_t) * ELEMENT) & 15) == 0) {
@@ -218,8 +216,8 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
         __syncthreads();
         float s[1][NB][4];
         float dw[1][NB][4];
-        multiply<element, DK>(s, shared + layout::Q, shared + layout::K, warp * 16);
-        multiply<element, DV>(dw, shared + layout::DO, shared + layout::V, warp * 16);
+        multiply<cfg::operand, DK>(s, shared + layout::Q, shared + layout::K, warp * 16);
+        multiply<cfg::operand, DV>(dw, shared + layout::DO, shared + layout::V, warp * 16);
         add_pairs(rows, s, dw, p, head, kv0 + 2 * (lane % 4));
     }
     copy_commit(); // where there was no key: nothing may be under way at the end

@@ -18,7 +18,7 @@
 static_assert(backward_variant<variant, inputs, back_params, grads>,
               "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 static_assert(variant::SITES == 0, "rows of a tile are of several heads: a pair adds to no input");
@@ -31,15 +31,15 @@ constexpr int VALUE_BYTES = 16; // of a row's value: it comes with those of the 
 
 struct selected_layout { // offsets in bytes
     static constexpr int K = 0;
-    static constexpr int V = K + BN * DK * 2;
-    static constexpr int RING = V + BN * DV * 2;
+    static constexpr int V = K + BN * DK * ELEMENT_BYTES<cfg::operand>;
+    static constexpr int RING = V + BN * DV * ELEMENT_BYTES<cfg::operand>;
     static constexpr int Q = 0; // within a stage
-    static constexpr int DO = Q + BM * DK * 2;
-    static constexpr int ROWS = DO + BM * DV * 2;
+    static constexpr int DO = Q + BM * DK * ELEMENT_BYTES<cfg::operand>;
+    static constexpr int ROWS = DO + BM * DV * ELEMENT_BYTES<cfg::operand>;
     static constexpr int STAGE = ROWS + ROW_VALUES * BM * VALUE_BYTES;
     static constexpr int DS = RING + STAGES * STAGE;
-    static constexpr int W = DS + BN * BM * 2;
-    static constexpr int OWNERS = W + (SPLIT > 1 ? BN * BM * 2 : 0); // of three tiles: 8 bytes of each row
+    static constexpr int W = DS + BN * BM * ELEMENT_BYTES<cfg::operand>;
+    static constexpr int OWNERS = W + (SPLIT > 1 ? BN * BM * ELEMENT_BYTES<cfg::operand> : 0); // of three tiles: 8 bytes of each row
     static constexpr int OWNERS_BYTES = 8 * BM;
     static constexpr int BYTES = OWNERS + 3 * OWNERS_BYTES;
 };
@@ -168,7 +168,7 @@ struct row_finder {
 // ---- a tile's rows ----------------------------------------------------------------------------------------------
 
 // Rows of a tensor of DIM columns; others are zeros.
-template <int DIM, int COLUMNS> DEV void gather_rows(u32 tile, const element *from, i64 head_stride, i64 token_stride, u32 owners)
+template <int DIM, int COLUMNS, class T> DEV void gather_rows(u32 tile, const T *from, i64 head_stride, i64 token_stride, u32 owners)
 {
     using shape = swizzle<COLUMNS>;
     constexpr int PIECES = BM * shape::CHUNKS;
@@ -186,8 +186,8 @@ template <int DIM, int COLUMNS> DEV void gather_rows(u32 tile, const element *fr
 }
 DEV void gather(const back_params &p, const selected_work &own, u32 stage, u32 owners)
 {
-    gather_rows<cfg::D, DK>(stage + selected_layout::Q, static_cast<const element *>(p.q) + own.b * p.q_b, p.q_h, p.q_t, owners);
-    gather_rows<cfg::D_V, DV>(stage + selected_layout::DO, static_cast<const element *>(p.dout) + own.b * p.dout_b, p.dout_h, p.dout_t, owners);
+    gather_rows<cfg::D, DK>(stage + selected_layout::Q, static_cast<const cfg::element_q *>(p.q) + own.b * p.q_b, p.q_h, p.q_t, owners);
+    gather_rows<cfg::D_V, DV>(stage + selected_layout::DO, static_cast<const cfg::element_o *>(p.dout) + own.b * p.dout_b, p.dout_h, p.dout_t, owners);
     if (ROW_VALUES > 0 && fresh_thread() < BM) {
         const int row = static_cast<int>(fresh_thread());
         const owner of = load_owner(owners, row);
@@ -361,8 +361,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LA
     row_finder rows;
     rows.ask(own, 0);
     {
-        const tile_loader<BN, cfg::D, DK, THREADS> k_rows(static_cast<const element *>(p.k) + own.b * p.k_b + own.h_kv * p.k_h, p.k_t);
-        const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(static_cast<const element *>(p.v) + own.b * p.v_b + own.h_kv * p.v_h, p.v_t);
+        const tile_loader<BN, cfg::D, DK, THREADS> k_rows(static_cast<const cfg::element_k *>(p.k) + own.b * p.k_b + own.h_kv * p.k_h, p.k_t);
+        const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(static_cast<const cfg::element_v *>(p.v) + own.b * p.v_b + own.h_kv * p.v_h, p.v_t);
         k_rows.load(shared + selected_layout::K, own.kv0(), z.len_kv - own.kv0());
         v_rows.load(shared + selected_layout::V, own.kv0(), z.len_kv - own.kv0());
     }
@@ -397,10 +397,10 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LA
         {
             const place here;
             const u32 first = static_cast<u32>(here.query0()) * 2;
-            multiply_rows<element, DK>(s, shared + selected_layout::K + offset_a<DK>(here.lane, here.key0()),
+            multiply_rows<cfg::operand, DK>(s, shared + selected_layout::K + offset_a<DK>(here.lane, here.key0()),
                                        ring + selected_layout::Q + first * DK + offset_b<DK>(here.lane));
             if constexpr (WANT_DW) {
-                multiply_rows<element, DV>(dw, shared + selected_layout::V + offset_a<DV>(here.lane, here.key0()),
+                multiply_rows<cfg::operand, DV>(dw, shared + selected_layout::V + offset_a<DV>(here.lane, here.key0()),
                                            ring + selected_layout::DO + first * DV + offset_b<DV>(here.lane));
             } else {
                 clear(dw);

@@ -15,7 +15,7 @@
 static_assert(backward_variant<variant, inputs, back_params, grads>,
               "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
@@ -30,10 +30,10 @@ constexpr int STEPS = 2 * FIRST_ROUND;           // even: the last step of a til
 
 struct slice_layout { // offsets in bytes
     static constexpr int KEYS = 0; // within a stage: of K or V
-    static constexpr int QUERIES = BN * SLICE * 2; // of Q or dO
-    static constexpr int STAGE = (BN + BM) * SLICE * 2;
+    static constexpr int QUERIES = BN * SLICE * ELEMENT_BYTES<cfg::operand>; // of Q or dO
+    static constexpr int STAGE = (BN + BM) * SLICE * ELEMENT_BYTES<cfg::operand>;
     static constexpr int DS = 2 * STAGE;
-    static constexpr int ROWS = DS + BN * BM * 2;
+    static constexpr int ROWS = DS + BN * BM * ELEMENT_BYTES<cfg::operand>;
     static constexpr int TABLE = ROWS + ROW_VALUES * BM * 4;
     static constexpr int SUMS = TABLE + (variant::BACK_DIAG ? 4 * (BM + BN) : 0);
     static constexpr int BYTES = SUMS + SUMS_BYTES;
@@ -43,7 +43,7 @@ static_assert(cfg::DK_F32 && cfg::DV_F32, "dk' and dv' are added in floats");
 static_assert(WARPS * 16 == SLICE, "a warp has 16 columns of dq' of a slice");
 
 // Rows of a tensor, of which the tile has `left` from `from` on, and of these the `columns` that a slice has; the rest are zeros.
-template <int ROWS> DEV void load_slice(u32 tile, const element *from, i64 stride, int left, int columns)
+template <int ROWS, class T> DEV void load_slice(u32 tile, const T *from, i64 stride, int left, int columns)
 {
     using shape = swizzle<SLICE>;
 #pragma unroll
@@ -58,17 +58,20 @@ template <int ROWS> DEV void load_slice(u32 tile, const element *from, i64 strid
 
 // Where the block's keys and the queries of a tile lie.
 struct slice_sources {
-    const element *k, *v, *q, *dout;
+    const cfg::element_k *k;
+    const cfg::element_v *v;
+    const cfg::element_q *q;
+    const cfg::element_o *dout;
     int keys, queries; // that exist
 };
 DEV slice_sources find_sources(const back_params &p, const key_block &at, const position &to)
 {
     const int h = at.head(to.head);
     const i64 row0 = static_cast<i64>(to.tile) * BM;
-    return {static_cast<const element *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h + at.kv0 * p.k_t,
-            static_cast<const element *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h + at.kv0 * p.v_t,
-            static_cast<const element *>(p.q) + at.b * p.q_b + h * p.q_h + row0 * p.q_t,
-            static_cast<const element *>(p.dout) + at.b * p.dout_b + h * p.dout_h + row0 * p.dout_t,
+    return {static_cast<const cfg::element_k *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h + at.kv0 * p.k_t,
+            static_cast<const cfg::element_v *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h + at.kv0 * p.v_t,
+            static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + h * p.q_h + row0 * p.q_t,
+            static_cast<const cfg::element_o *>(p.dout) + at.b * p.dout_b + h * p.dout_h + row0 * p.dout_t,
             p.z.len_kv - at.kv0,
             p.z.len_q - to.tile * BM};
 }
@@ -98,7 +101,7 @@ DEV void add_products(float (&s)[MT][NB][4], u32 stage)
 {
     const place here;
     float more[MT][NB][4];
-    multiply_rows<element, SLICE>(more, stage + slice_layout::KEYS + offset_a<SLICE>(here.lane, here.key0()),
+    multiply_rows<cfg::operand, SLICE>(more, stage + slice_layout::KEYS + offset_a<SLICE>(here.lane, here.key0()),
                                   stage + slice_layout::QUERIES + offset_b<SLICE>(here.lane));
 #pragma unroll
     for (int b = 0; b < NB; b++) {

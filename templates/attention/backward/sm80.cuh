@@ -15,8 +15,8 @@
 static_assert(backward_variant<variant, inputs, back_params, grads>,
               "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
-              "cfg::element is f16, bf16 or float");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16> || same_type<cfg::operand, float>,
+              "cfg::operand is f16, bf16 or float");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
@@ -182,10 +182,10 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     const auto load = [&](const key_block &at, const position &to, u32 stage) {
         const int h = at.h_kv * group + to.head;
         const u32 ring = shared + layout::RING + stage * layout::STAGE;
-        const tile_loader<BM, PARTS * cfg::D, PARTS * DK, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + h * p.q_h,
+        const tile_loader<BM, PARTS * cfg::D, PARTS * DK, THREADS> q_rows(static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + h * p.q_h,
                                                           p.q_t);
         const tile_loader<BM, PARTS * cfg::D_V, PARTS * DV, THREADS> do_rows(
-            static_cast<const element *>(p.dout) + at.b * p.dout_b + h * p.dout_h, p.dout_t);
+            static_cast<const cfg::element_o *>(p.dout) + at.b * p.dout_b + h * p.dout_h, p.dout_t);
         q_rows.load(ring + layout::Q, to.tile * BM, z.len_q - to.tile * BM);
         do_rows.load(ring + layout::DO, to.tile * BM, z.len_q - to.tile * BM);
         if constexpr (ROW_VALUES > 0) {
@@ -208,9 +208,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
             return;
         }
         const tile_loader<BN, PARTS * cfg::D, PARTS * DK, THREADS> k_rows(
-            static_cast<const element *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h, p.k_t);
+            static_cast<const cfg::element_k *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h, p.k_t);
         const tile_loader<BN, PARTS * cfg::D_V, PARTS * DV, THREADS> v_rows(
-            static_cast<const element *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h, p.v_t);
+            static_cast<const cfg::element_v *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h, p.v_t);
         k_rows.load(shared + layout::K, at.kv0, z.len_kv - at.kv0);
         v_rows.load(shared + layout::V, at.kv0, z.len_kv - at.kv0);
         const position begin = tiles.next({0, -32, false}, p, at);
@@ -289,10 +289,10 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
         {
             const place here;
             const int rows = here.query0();
-            multiply_rows<element, DK>(s, shared + layout::K + offset_a<DK>(here.lane, here.key0()),
+            multiply_rows<cfg::operand, DK>(s, shared + layout::K + offset_a<DK>(here.lane, here.key0()),
                                        ring + static_cast<u32>(layout::Q + rows * DK * ELEMENT) + offset_b<DK>(here.lane));
             if constexpr (WANT_DW) {
-                multiply_rows<element, DV>(dw, shared + layout::V + offset_a<DV>(here.lane, here.key0()),
+                multiply_rows<cfg::operand, DV>(dw, shared + layout::V + offset_a<DV>(here.lane, here.key0()),
                                            ring + static_cast<u32>(layout::DO + rows * DV * ELEMENT) + offset_b<DV>(here.lane));
             } else {
                 clear(dw);
@@ -390,14 +390,14 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     __syncthreads(); // K and V make place for dk' and dv'
     const auto sync = [] { __syncthreads(); };
     if constexpr (cfg::WANT_DK) {
-        using out = typename pick<cfg::DK_F32, float, element>::type;
-        store_keys<cfg::DK_F32 || IN_F32, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
+        using out = typename pick<cfg::DK_F32, float, cfg::element_k>::type;
+        store_keys<out, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
                                             static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
                                             p.dk_t, left, sync);
     }
     if constexpr (cfg::WANT_DV) {
-        using out = typename pick<cfg::DV_F32, float, element>::type;
-        store_keys<cfg::DV_F32 || IN_F32, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
+        using out = typename pick<cfg::DV_F32, float, cfg::element_v>::type;
+        store_keys<out, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
                                               static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
                                               p.dv_t, left, sync);
     }

@@ -10,7 +10,7 @@
 
 namespace back {
 
-constexpr bool IN_F32 = same_type<element, float>;
+constexpr bool IN_F32 = same_type<cfg::operand, float>;
 constexpr int PARTS = IN_F32 ? 2 : 1; // of a value, of 16 bits each
 constexpr int ELEMENT = 2 * PARTS;    // bytes
 
@@ -114,7 +114,7 @@ DEV void multiply(float (&o)[M][N][4], const LOAD &load_a, const piece_of_column
         for (int n = 0; n < 2; n++) {
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                multiply_add<element>(o[m][2 * d + n], a[k & 1][m], b[i & 1], n);
+                multiply_add<cfg::operand>(o[m][2 * d + n], a[k & 1][m], b[i & 1], n);
             }
         }
     }
@@ -141,7 +141,7 @@ struct turned {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const float (&two)[4] = x[m][2 * k + i / 2];
-                    pack_two<element>(step[k][m], i, two[2 * (i % 2)], two[2 * (i % 2) + 1]);
+                    pack_two<cfg::operand>(step[k][m], i, two[2 * (i % 2)], two[2 * (i % 2) + 1]);
                 }
             }
         }

@@ -38,7 +38,7 @@ struct value_rows {
     __device__ __forceinline__ void start(float (&dw)[NB][4], u32 dout) const
     {
         using shape = panels<DV>;
-        constexpr bool IS_BF16 = same_type<element, bf16>;
+        constexpr bool IS_BF16 = same_type<cfg::operand, bf16>;
         wgmma<BM>::fence(dw);
         const u64 a = shape::descriptor(of_the_warp(rows), 16);
         const u64 b = shape::descriptor(of_the_warp(dout), 16);
@@ -66,7 +66,7 @@ DEV void start_dq(float (&dq)[DK / 8][4], u32 ds, u32 keys)
     const u64 b = shape::descriptor(of_the_warp(keys), BN * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < BN / 16; i++) {
-        wgmma<DK>::template ss<same_type<element, bf16>, false, true>(dq, a + descriptor_step(i / 4 * BM * 128 + i % 4 * 32),
+        wgmma<DK>::template ss<same_type<cfg::operand, bf16>, false, true>(dq, a + descriptor_step(i / 4 * BM * 128 + i % 4 * 32),
                                                                       b + descriptor_step(i * 16 * shape::SPAN), i != 0);
     }
     wgmma_commit();
@@ -246,7 +246,7 @@ struct worker {
         u32 operand[NB / 2][4];
         u32 ds_operand[NB / 2][4];
 
-        start_qk<element, BM, DK, BN>(s, key_rows(shared, round) + group * 64 * panels<DK>::SPAN, q);
+        start_qk<cfg::operand, BM, DK, BN>(s, key_rows(shared, round) + group * 64 * panels<DK>::SPAN, q);
         if constexpr (WANT_DW) {
             values.start(dw, dout);
         }
@@ -271,7 +271,7 @@ struct worker {
                 pairs.normalise(w);
             }
         }
-        pack_weights<element, NB>(operand, w);
+        pack_weights<cfg::operand, NB>(operand, w);
         if constexpr (variant::NORM && !EXACT_WEIGHTS) {
             if (tile_is_large(pairs.tile_rows())) {
                 pairs.normalise(operand);
@@ -280,7 +280,7 @@ struct worker {
         pairs.drop_dead(operand, seen, live);
         settle(operand);
         if constexpr (cfg::WANT_DV && cfg::BACK_EARLY_DV) {
-            start_pv<element, DV, BM>(sums.dv, operand, dout, 1);
+            start_pv<cfg::operand, DV, BM>(sums.dv, operand, dout, 1);
         }
         if constexpr (WANT_DW) {
             pairs.load_ahead<variant::SLOPE_READS>(ahead);
@@ -293,17 +293,17 @@ struct worker {
             sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
         }
         if constexpr (WANT_DS) {
-            pack_weights<element, NB>(ds_operand, dw);
+            pack_weights<cfg::operand, NB>(ds_operand, dw);
             pairs.drop_dead(ds_operand, seen, live);
         }
         if constexpr (cfg::WANT_DQ) {
             store_turned(ds_operand, ds + group * static_cast<u32>(BM * 128));
         }
         if constexpr (cfg::WANT_DV && !cfg::BACK_EARLY_DV) {
-            start_pv<element, DV, BM>(sums.dv, operand, dout, 1);
+            start_pv<cfg::operand, DV, BM>(sums.dv, operand, dout, 1);
         }
         if constexpr (cfg::WANT_DK) {
-            start_pv<element, DK, BM>(sums.dk, ds_operand, q, 1);
+            start_pv<cfg::operand, DK, BM>(sums.dk, ds_operand, q, 1);
         }
         fence_async_proxy(); // ds is seen by wgmma, and row values have been read before TMA brings others
         return finish_tile(now, stage, turn, next_from, &sums);
@@ -316,11 +316,11 @@ DEV void store_sums(const back_params &p, const key_sums &sums, const key_block 
     const int warp_key = place().key0();
     const int left = keys - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<cfg::DV_F32>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
+        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<cfg::DK_F32>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk, at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0,
+        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk, at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0,
                                      left, cfg::D);
     }
 }

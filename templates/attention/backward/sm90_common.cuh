@@ -9,7 +9,7 @@ static_assert(backward_variant<variant, inputs, back_params, grads>,
               "and the notes below name the first one that is missing");
 static_assert(split_backward_variant<variant, inputs>,
               "variant.gen.cuh does not give weight() and slope() of attention backward: templates/README.md");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
 

@@ -20,7 +20,9 @@ struct places {
 // Bytes of dynamic shared memory but for sums (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a tile).
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
 {
-    return 256 * n.keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * n.slabs * bm * dk + 2 * rows +
+    const int keys = BN * (dk * ELEMENT_BYTES<cfg::element_k> + dv * ELEMENT_BYTES<cfg::element_v>);
+    const int queries = bm * (dk * ELEMENT_BYTES<cfg::element_q> + dv * ELEMENT_BYTES<cfg::element_o>);
+    return n.keys * keys + STAGES * queries + 2 * bm * BN * ELEMENT_BYTES<cfg::operand> + 4 * n.slabs * bm * dk + 2 * rows +
            (diag ? 16 * (bm + 64) : 0) + 208;
 }
 // What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
@@ -37,11 +39,11 @@ constexpr places ROOM = find_places();
 constexpr u32 SLABS = ROOM.slabs;
 
 struct layout { // offsets in bytes
-    static constexpr int K_BYTES = BN * DK * 2;
-    static constexpr int V_BYTES = BN * DV * 2;
-    static constexpr int Q_BYTES = BM * DK * 2;
-    static constexpr int DO_BYTES = BM * DV * 2;
-    static constexpr int DS_BYTES = BM * BN * 2; // [query][key], as two panels of 64 keys: one of each warpgroup
+    static constexpr int K_BYTES = BN * DK * ELEMENT_BYTES<cfg::element_k>;
+    static constexpr int V_BYTES = BN * DV * ELEMENT_BYTES<cfg::element_v>;
+    static constexpr int Q_BYTES = BM * DK * ELEMENT_BYTES<cfg::element_q>;
+    static constexpr int DO_BYTES = BM * DV * ELEMENT_BYTES<cfg::element_o>;
+    static constexpr int DS_BYTES = BM * BN * ELEMENT_BYTES<cfg::operand>; // [query][key], as two panels of 64 keys: one of each warpgroup
     static constexpr int SLAB_BYTES = BM * DK * 4;
     static constexpr int ROWS_BYTES = TILE_ROWS_BYTES;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + 64) : 0; // of one table; a warpgroup has two

@@ -271,8 +271,8 @@ struct tile_pairs {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float low, high;
-                unpack<element>(x[k][i], low, high);
-                x[k][i] = pack<element>(low * fabsf(i < 2 ? four.x : four.z), high * fabsf(i < 2 ? four.y : four.w));
+                unpack<cfg::operand>(x[k][i], low, high);
+                x[k][i] = pack<cfg::operand>(low * fabsf(i < 2 ? four.x : four.z), high * fabsf(i < 2 ? four.y : four.w));
                 keep(x[k][i]); // one after the other
             }
         }
@@ -336,7 +336,7 @@ DEV void unpack_weights(float (&w)[NB][4], const u32 (&packed)[NB / 2][4])
     for (int k = 0; k < NB / 2; k++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            unpack<element>(packed[k][i], w[2 * k + i / 2][2 * (i % 2)], w[2 * k + i / 2][2 * (i % 2) + 1]);
+            unpack<cfg::operand>(packed[k][i], w[2 * k + i / 2][2 * (i % 2)], w[2 * k + i / 2][2 * (i % 2) + 1]);
         }
     }
 }

@@ -20,10 +20,8 @@ constexpr int ROWS = 64; // of a block
 
 #if LATHE_SPLITS
 
-using element = cfg::element;
-
 // f32 has 2^-12 of a weight left at 4096, as much as f16 rounds; and 2^-16 at 256, as much as products of f32 are off by.
-constexpr float FROM = same_type<element, float> ? 256.0f : 4096.0f;
+constexpr float FROM = same_type<cfg::operand, float> ? 256.0f : 4096.0f;
 constexpr float SAME = 0x1p-20f; // of a final: what rounding may make of it on different ways
 constexpr int KEYS = 32;         // of a tile
 constexpr int NB = KEYS / 8;
@@ -64,14 +62,14 @@ DEV bool some_is_large(const parts &of) { return (of.large[0] | of.large[1]) != 
 DEV bool row_is_large(const parts &of, int place) { return (of.large[place / 32] >> place % 32 & 1u) != 0; }
 
 // Two elements of a row as mma takes them; of f32, split. Tokens start at multiples of 16 bytes.
-using two = pick<same_type<element, float>, split_two, u32>::type;
+using two = pick<same_type<cfg::operand, float>, split_two, u32>::type;
 DEV u32 two_elements(const void *at, u32) { return *static_cast<const u32 *>(at); }
 DEV split_two two_elements(const void *at, split_two)
 {
     const float2 x = *static_cast<const float2 *>(at);
     return split_two::of(x.x, x.y);
 }
-DEV two two_elements(const element *at) { return two_elements(at, two{}); }
+DEV two two_elements(const cfg::operand *at) { return two_elements(at, two{}); }
 
 template <class T> DEV void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_16x8x16<T>(c, a, b0, b1); }
 template <class T> DEV void multiply_add(float (&c)[4], const split_two (&a)[4], split_two b0, split_two b1)
@@ -84,7 +82,7 @@ template <class T> DEV void multiply_add(float (&c)[4], const split_two (&a)[4],
 }
 
 // <q', k'> of 16 rows and KEYS keys; q: the thread's two rows, k: the head's keys.
-DEV void products(float (&s)[1][NB][4], const element *const (&q)[2], const element *k, i64 k_t, int kv0, int len_kv)
+DEV void products(float (&s)[1][NB][4], const cfg::element_q *const (&q)[2], const cfg::element_k *k, i64 k_t, int kv0, int len_kv)
 {
     const int column = 2 * (lane_id() % 4);
 #pragma unroll
@@ -101,8 +99,8 @@ DEV void products(float (&s)[1][NB][4], const element *const (&q)[2], const elem
                           more ? two_elements(q[1] + c + 8) : two{}};
 #pragma unroll
         for (int b = 0; b < NB; b++) {
-            const element *key = k + min(kv0 + 8 * b + lane_id() / 4, len_kv - 1) * k_t + c;
-            multiply_add<element>(s[0][b], a, two_elements(key), more ? two_elements(key + 8) : two{});
+            const cfg::element_k *key = k + min(kv0 + 8 * b + lane_id() / 4, len_kv - 1) * k_t + c;
+            multiply_add<cfg::operand>(s[0][b], a, two_elements(key), more ? two_elements(key + 8) : two{});
         }
     }
 }
@@ -143,7 +141,7 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
     const at_head a{p.x, z, head};
     thread_rows<1> rows;
     bool mine[2];
-    const element *q[2];
+    const cfg::element_q *q[2];
     int first = 0x7fffffff;
     int last = -1;
     rows.seen = 0;
@@ -154,7 +152,7 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
         mine[r] = row < z.len_q && row_is_large(to, place + 8 * r);
         rows.row[r] = variant::make_row(p.x, z, head, there);
         rows.state[r] = variant::init(lane % 4 == 0);
-        q[r] = static_cast<const element *>(p.q) + b * p.q_b + h * p.q_h + there * p.q_t;
+        q[r] = static_cast<const cfg::element_q *>(p.q) + b * p.q_b + h * p.q_h + there * p.q_t;
         if (mine[r]) {
             first = min(first, max(variant::first_key(p.x, z, head, rows.row[r]), 0));
             last = max(last, min(variant::last_key(p.x, z, head, rows.row[r]), z.len_kv - 1));
@@ -168,7 +166,7 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
         first = min(first, __shfl_xor_sync(ALL_LANES, first, lanes));
         last = max(last, __shfl_xor_sync(ALL_LANES, last, lanes));
     }
-    const element *k = static_cast<const element *>(p.k) + b * p.k_b + z.key_head(h) * p.k_h;
+    const cfg::element_k *k = static_cast<const cfg::element_k *>(p.k) + b * p.k_b + z.key_head(h) * p.k_h;
     const u32 table = tables + static_cast<u32>(warp * TABLE_BYTES);
     const u32 entry = table + static_cast<u32>((lane / 4 - 2 * (lane % 4) + KEYS - 1) * 4);
 #pragma unroll 1

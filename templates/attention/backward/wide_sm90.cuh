@@ -22,7 +22,7 @@ struct key_sums { // of this warpgroup's columns
 // Without panels nothing keeps a warpgroup from being two tiles ahead of the other, and arriving twice where that one has not been once.
 constexpr bool HAS_PANELS = cfg::WANT_DV || WANT_DS;
 
-constexpr bool IS_BF16 = same_type<element, bf16>;
+constexpr bool IS_BF16 = same_type<cfg::operand, bf16>;
 
 // In a cluster a shared address has the block's rank in bits 24 and up.
 DEV u32 matrix_at(u32 address) { return of_the_warp(PAIRED ? address & 0xffffffu : address); }
@@ -237,7 +237,7 @@ struct worker {
                 pairs.normalise(w);
             }
         }
-        pack_weights<element, NB>(operand, w);
+        pack_weights<cfg::operand, NB>(operand, w);
         if constexpr (variant::NORM && !EXACT_WEIGHTS) {
             if (tile_is_large(pairs.tile_rows())) {
                 pairs.normalise(operand);
@@ -251,7 +251,7 @@ struct worker {
         if constexpr (cfg::WANT_DV) {
             store_panel(operand, weights_of(group));
             barrier_arrive(W_READY + group, THREADS);
-            start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * 2) + group * 64 * v_shape::SPAN);
+            start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>) + group * 64 * v_shape::SPAN);
             if constexpr (PAIRED) {
                 start_other_dv(sums, dout); // weights' panels take the other block's ds as soon as they have been read
             }
@@ -277,7 +277,7 @@ struct worker {
             leave(do_ring(shared).empty(0));
         }
         if constexpr (WANT_DS) {
-            pack_weights<element, NB>(ds_operand, dw);
+            pack_weights<cfg::operand, NB>(ds_operand, dw);
             pairs.drop_dead(ds_operand, seen, live);
             if constexpr (PAIRED) {
                 wait_phase<BOUND_WORKERS>(peer_at(shared).got(group), do_at.parity ^ 1u, "ds sent, worker"); // that of the tile before has been sent
@@ -295,13 +295,13 @@ struct worker {
             start_other_dv(sums, dout);
         }
         if constexpr (cfg::WANT_DK) {
-            start_own<PART_K>(sums.dk, ds_operand, q + group * (BM * PART_K * 2) + group * 64 * k_shape::SPAN);
+            start_own<PART_K>(sums.dk, ds_operand, q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>) + group * 64 * k_shape::SPAN);
         }
         if constexpr (WANT_DS) {
             barrier_sync(DS_READY + other(), THREADS);
         }
         if constexpr (cfg::WANT_DK) {
-            start_other<PART_K>(sums.dk, ds_of(other()), q + group * (BM * PART_K * 2) + other() * 64 * k_shape::SPAN);
+            start_other<PART_K>(sums.dk, ds_of(other()), q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>) + other() * 64 * k_shape::SPAN);
         }
         if constexpr (!PAIRED) {
             if constexpr (cfg::WANT_DV) {
@@ -332,7 +332,7 @@ struct worker {
     __device__ __forceinline__ void start_other_dv(key_sums &sums, u32 dout) const
     {
         barrier_sync(W_READY + other(), THREADS);
-        start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * 2) + other() * 64 * panels<PART_V>::SPAN);
+        start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>) + other() * 64 * panels<PART_V>::SPAN);
     }
 
     // Of this warpgroup's 64 queries of the tile and this block's half of the columns, for the keys of both blocks.
@@ -340,7 +340,7 @@ struct worker {
     {
         const peer_places peer = peer_at(shared);
         const u32 mine = cluster_rank();
-        constexpr u32 HALF = BN * PART_K * 2;
+        constexpr u32 HALF = BN * PART_K * ELEMENT_BYTES<cfg::element_k>;
         float dq[PART_K / 8][4];
         start_dq(dq, ds_of(group), shared + layout::K + mine * HALF);
         peer.x().template wait_full<BOUND_WORKERS>({0, 1}, "other half of K");
@@ -384,7 +384,7 @@ struct worker {
 #pragma unroll
         for (int part = 0; part < SPLIT; part++) {
             float dq[PART_K / 8][4];
-            start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * 2));
+            start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * ELEMENT_BYTES<cfg::element_k>));
             wgmma<PART_K>::template wait<0>(dq);
             put_dq(to + part * (PART_K / 8) * 512, dq, store);
         }
@@ -399,12 +399,12 @@ DEV void store_sums(const back_params &p, const key_sums &sums, const key_block 
     const int left = p.z.len_kv - at.kv0 - warp_key;
     const int part = static_cast<int>(worker_group());
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<cfg::DV_F32>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
+        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
                                      min(PART_V, cfg::D_V - part * PART_V));
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<cfg::DK_F32>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk,
+        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk,
                                      at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left, min(PART_K, cfg::D - part * PART_K));
     }
 }

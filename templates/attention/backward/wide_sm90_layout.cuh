@@ -18,14 +18,14 @@ constexpr int PEER_BYTES = PAIRED ? 192 : 0;
 static_assert(!PAIRED || peer_places::BYTES <= PEER_BYTES, "the planner has room for what a pair tells each other");
 
 struct layout { // offsets in bytes
-    static constexpr int Q_BYTES = BM * DK * 2;
-    static constexpr int DO_BYTES = BM * DV * 2;
+    static constexpr int Q_BYTES = BM * DK * ELEMENT_BYTES<cfg::element_q>;
+    static constexpr int DO_BYTES = BM * DV * ELEMENT_BYTES<cfg::element_o>;
     static constexpr int PANEL_BYTES = 64 * 128; // of weights or ds: [key][query], the 64 queries of a warpgroup
     static constexpr int ROWS_BYTES = TILE_ROWS_BYTES;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * 128 : 0; // of a warpgroup
     static constexpr int K = 0;
-    static constexpr int V = K + BN * DK * 2;
-    static constexpr int Q = V + BN * DV * 2; // stages, one after the other
+    static constexpr int V = K + BN * DK * ELEMENT_BYTES<cfg::element_k>;
+    static constexpr int Q = V + BN * DV * ELEMENT_BYTES<cfg::element_v>; // stages, one after the other
     static constexpr int DO = Q + STAGES * Q_BYTES;
     static constexpr int W = DO + DO_BYTES;       // two panels
     static constexpr int DS = W + 2 * PANEL_BYTES; // two panels
@@ -107,11 +107,11 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 full = rounds.keys().full(0);
         rounds.keys().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of K");
         if constexpr (PAIRED) {
-            mbarrier_arrive_expect(full, BN * PART_K * 2);
+            mbarrier_arrive_expect(full, BN * PART_K * ELEMENT_BYTES<cfg::element_k>);
             load_part<BN, PART_K>(shared + layout::K, cluster_rank(), cluster_rank(), &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
             return;
         }
-        mbarrier_arrive_expect(full, BN * DK * 2);
+        mbarrier_arrive_expect(full, BN * DK * ELEMENT_BYTES<cfg::element_k>);
         load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
     __device__ __forceinline__ void load_v() const
@@ -119,7 +119,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const key_block at = place();
         const u32 full = rounds.values().full(0);
         rounds.values().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of V");
-        mbarrier_arrive_expect(full, BN * DV * 2);
+        mbarrier_arrive_expect(full, BN * DV * ELEMENT_BYTES<cfg::element_v>);
         load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
     // No query tile is for these keys.
@@ -176,7 +176,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const ring_barriers<1> x = peer_at(shared).x();
         const u32 rank = cluster_rank();
         x.template wait_empty<cfg::BOUND_WAITS>({0, other ? 1u : 0u}, "place of half of K");
-        mbarrier_arrive_expect(x.full(0), BN * PART_K * 2);
+        mbarrier_arrive_expect(x.full(0), BN * PART_K * ELEMENT_BYTES<cfg::element_k>);
         load_part<BN, PART_K>(shared + layout::K, rank ^ 1u, other ? rank : rank ^ 1u, &params.k, x.full(0), other ? at.kv0 ^ BN : at.kv0, at.h_kv,
                               at.b, L2_KEEP);
     }
