@@ -245,7 +245,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 // struct back_zero_params: dst, s0 .. s3, n0 .. n3, likewise.
 // struct back_pre_params;
 //   o, dout, dout_copy: o is nullptr unless variant::DELTA or EMPTY_BY_O. dout_copy is nullptr, or compact
-//     [b][h][len_q][D_V] of type element.
+//     [b][h][len_q][D_V] of type element_o.
 //   rows: It is [variant::BACK_ROWS][b][h][ceil(len_q / BACK_BM) BACK_BM]; with variant::NORM there is one plane
 //     more, of norms, and on sm_90 behind it a record of 16 bytes for each 64 rows (norm_record of
 //     attention/backward/parts.cuh). order: only where BACK_DQ_STORED: that of back_params.
@@ -271,9 +271,9 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   pieces: It is there only on sm_90a. With BACK_PIECES > 0 it has a count for each place and warp, zeroed by
 //     bwd_pre, and [BACK_PIECES][BACK_BN (D + D_V)]; else it is nullptr.
 //   cu_q, cu_kv, used_kv: Only where sequences are given: enter(first_q, first_kv);
-// struct back_mod_params: bwd_q, bwd_k and bwd_v take src of type element (nullptr without stages), grad of type
-//   float (that of bwd_q is dq of back_params), and give dst of type element. bwd_o takes src of type float (o') and
-//   grad of type element, and gives dst of type element. order: only of attention.
+// struct back_mod_params: bwd_q, bwd_k and bwd_v take src of the type of their tensor (nullptr without stages), grad of
+//   type float (that of bwd_q is dq of back_params), and give dst of the tensor's type. bwd_o takes src of type float
+//   (o') and grad of type element_o, and gives dst of that type. order: only of attention.
 //   src, grad, dst: what entered the mod; dL/d(what left it); dL/d(what entered it). len, pos0;
 //   of_queries, first: Only where sequences are given (of_queries as in mod_params; enter() sets first, where src
 //     and grad begin): cu_q, cu_kv, used_kv; enter(first_q, first_kv);
