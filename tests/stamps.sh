@@ -15,10 +15,9 @@ if [ -n "$stamps" ]; then
 fi
 stamp_compiler=$(nvcc --version 2>/dev/null | sed -n 's/.*release //p')
 
-# stamp_code <text: without its comments, indents and blank lines. A line whose comment has a quote is left as it is, since a string
-# may hold slashes.
+# stamp_code <text: its tokens, by the program lathe_code beside the tool (LATHE): comments and the formatter change no key.
 stamp_code() {
-    sed 's|//[^"]*$||; s/^[[:space:]]*//; s/[[:space:]]*$//; /^$/d'
+    "$(dirname "${LATHE:-build/lathe}")/lathe_code"
 }
 
 # stamp_key WORD... <text: names what is compiled.
