@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from ctypes import byref
 from typing import Any, Callable, Mapping
 
 from . import _arrays, _library as c, _operands
@@ -188,12 +187,7 @@ def _result_forms(op, bound: Bound, which: int):
 
 
 def _say_missing(op, bound: Bound, which: int):
-    records = bound.records()
-    err = c.Error()
-    host = context_of(HOST)
-    c.check(
-        c.lib.lathe_supported(host.handle, op._handle, which, records.array, records.n, byref(err)), err
-    )
+    context_of(HOST).need_support(op._handle, which, bound.records())
     raise c.ArgumentError(f"{op.name}: the sizes of its results do not follow from the tensors that were given")
 
 

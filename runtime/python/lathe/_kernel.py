@@ -48,6 +48,11 @@ class Context(Shared):
         if getattr(self, "handle", None):
             c.lib.lathe_ctx_destroy(self.handle)
 
+    def need_support(self, spec, which: int, records: "Records") -> None:
+        """Raises what the library refuses of such a call on this device."""
+        err = c.Error()
+        c.check(c.lib.lathe_supported(self.handle, spec, which, records.array, records.n, byref(err)), err)
+
     def __reduce__(self):
         return _context, self._options
 

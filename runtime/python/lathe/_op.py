@@ -182,11 +182,7 @@ class Op(Shared):
         return self._run(c.COMBINE, args, named, stream, context)
 
     def _refuse_parts(self):
-        records, err = Records([], []), c.Error()
-        host = context_of(HOST)
-        c.check(
-            c.lib.lathe_supported(host.handle, self._handle, c.COMBINE, records.array, 0, byref(err)), err
-        )
+        context_of(HOST).need_support(self._handle, c.COMBINE, Records([], []))
 
     def _with_gradients(self, args, named: dict) -> dict:
         """Where no gradient is asked for, all of what is given, but those that are not wanted (False)."""

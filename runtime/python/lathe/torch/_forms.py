@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from ctypes import byref
 from dataclasses import dataclass
 
 import torch
@@ -118,7 +117,7 @@ def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[in
            deterministic: bool = False) -> bool:  # fmt: skip
     """Has this GPU kernels of both passes for such heads? Lengths do not decide that."""
     sizes = {"b": 1, "h": heads[0], "h_kv": heads[1], "q": 64, "kv": 64, "d": dims[0], "d_v": dims[1]}
-    op, err = op_of(form), c.Error()
+    op = op_of(form)
     codes = {"bias": CODES.get(bias_dtype, c.F32), "mask": c.U8, "lse": c.F32, "sink": CODES[dtype]}
     for which, signature in ((c.FORWARD, op.forward), (c.BACKWARD, op.gradient)):
         if which == c.BACKWARD and not learns:
@@ -130,8 +129,9 @@ def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[in
             code = c.F32 if a.dtype == c.F32 else codes.get(a.name, CODES[dtype])
             tensors.append(Tensor(a.name, code, tuple(sizes[n] for n in _names(a)), None))
         records = Records(tensors, [(a.name, a.dtype) for a in signature.scalars if not a.optional])
-        handle = context_of(index, deterministic).handle
-        if c.lib.lathe_supported(handle, op._handle, which, records.array, records.n, byref(err)):
+        try:
+            context_of(index, deterministic).need_support(op._handle, which, records)
+        except c.LatheError:
             return False
     return True
 

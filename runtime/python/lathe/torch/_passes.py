@@ -7,7 +7,6 @@ allocations, one call of the library.
 from __future__ import annotations
 
 import sys
-from ctypes import byref
 
 import torch
 
@@ -194,10 +193,7 @@ class Pass:
 
     def _say_missing(self, forms):
         records = Records([Tensor(n, code, shape, None) for n, (code, shape, _) in forms.items()], [])
-        err = c.Error()
-        handle = context_of(HOST).handle
-        status = c.lib.lathe_supported(handle, self.op._handle, self.which, records.array, records.n, byref(err))
-        c.check(status, err)
+        context_of(HOST).need_support(self.op._handle, self.which, records)
         raise c.ArgumentError(f"{self.op.name}: the sizes of its results do not follow from the tensors given")
 
     # ---- without data ---------------------------------------------------------------------------------------------
