@@ -115,7 +115,7 @@ for name in $names; do
     entry_with_picture "$name"
     [ -z "$pictures" ] || draw "$name" attention
 done
-begin linear_attention.md 'Linear attention' 'What is left of token j at token i, of equal queries and keys: decays and, with the delta rule, what is replaced.'
+begin linear_attention.md 'Linear attention' 'What is left of token j at token i, of equal queries and keys: decays and, with the delta rule, what is replaced. [In FLA](../guide/12-in-fla.md) has them by its names.'
 for name in $names; do
     [ "$(kind_of "$name")" = linear_attention ] || continue
     entry_with_picture "$name"
