@@ -25,9 +25,9 @@ def naive(q, k, v, *, decay=None, beta=None, u=None, scale=None, state=None, nor
     """o, the last state and the last sum of keys. decay broadcasts over [b, t, h, d, d_v], and is a logarithm."""
     if starts is not None:
         cut = lambda x, n: None if x is None else x[:, starts[n] : starts[n + 1]]  # noqa: E731
+        one = lambda x, n: None if x is None else x[n : n + 1]  # noqa: E731
         parts = [naive(cut(q, n), cut(k, n), cut(v, n), decay=cut(decay, n), beta=cut(beta, n), u=u, scale=scale,
-                       state=None if state is None else state[n : n + 1], norm=None if norm is None else norm[n : n + 1],
-                       reverse=reverse, normalize=normalize, unit=unit)
+                       state=one(state, n), norm=one(norm, n), reverse=reverse, normalize=normalize, unit=unit)
                  for n in range(len(starts) - 1)]  # fmt: skip
         o, states, norms = zip(*parts)
         return torch.cat(o, 1), torch.cat(states), torch.cat(norms)
@@ -97,6 +97,10 @@ def simple(a):
     return {"decay": token(total.expand(*a.q.shape[:2], HV))}
 
 
+def with_bonus(a):
+    return {"decay": a.w[..., None], "u": a.u}
+
+
 def of_delta(**more):
     return lambda a: {"beta": a.beta, **{n: f(a) for n, f in more.items()}}
 
@@ -123,8 +127,8 @@ CASES = [
     case("chunk_gla", {"g": "bthd"}, lambda a: {"decay": a.g[..., None]}, scale=1.0),
     case("fused_recurrent_gla", {"gk": "bthd"}, lambda a: {"decay": a.gk[..., None]}, reverse=True),
     case("fused_recurrent_gla", {"gv": "bthv"}, lambda a: {"decay": a.gv[..., None, :]}),
-    case("chunk_rwkv6", {"w": "bthd", "u": "hd"}, lambda a: {"decay": a.w[..., None], "u": a.u}),
-    case("fused_recurrent_rwkv6", {"w": "bthd", "u": "hd"}, lambda a: {"decay": a.w[..., None], "u": a.u}, reverse=True),
+    case("chunk_rwkv6", {"w": "bthd", "u": "hd"}, with_bonus),
+    case("fused_recurrent_rwkv6", {"w": "bthd", "u": "hd"}, with_bonus, reverse=True),
     case("chunk_delta_rule", {"beta": "bth"}, of_delta(), use_qk_l2norm_in_kernel=True),
     case("fused_recurrent_delta_rule", {"beta": "bth"}, of_delta(), use_qk_l2norm_in_kernel=True, scale=0.5),
     case("chunk_gated_delta_rule", {"g": "bth", "beta": "bth"}, by_token, GROUPED, use_qk_l2norm_in_kernel=True),
@@ -218,7 +222,7 @@ def test_decays_of_f32_beside_16_bits_stay_so():
     exact = {n: x.detach().double() for n, x in a.items()}
     wanted = naive(exact["q"], exact["k"], exact["v"], decay=token(exact["g"]), beta=exact["beta"],
                    state=state.detach().double(), unit=True)  # fmt: skip
-    assert float((final.double() - wanted[1]).abs().max()) < (1e-6 if DEVICE == "cpu" else 2e-2)
+    assert float((final.detach().double() - wanted[1]).abs().max()) < (1e-6 if DEVICE == "cpu" else 2e-2)
     final.sum().backward()  # of the state alone
     assert a["g"].grad.dtype is torch.float32 and state.grad.dtype is torch.bfloat16
 
@@ -227,9 +231,10 @@ def test_a_state_that_nobody_asks_for_is_none():
     a = few()
     assert ours.chunk_gated_delta_rule(**a)[1] is None
     assert ours.chunk_linear_attn(a["q"], a["k"], a["q"])[1] is None
-    o, weights = ours.parallel_simple_gla(a["q"], a["k"], a["q"])
-    assert weights is None and torch.equal(o, ours.chunk_linear_attn(a["q"], a["k"], a["q"], normalize=False)[0])
-    assert torch.allclose(ours.parallel_retention(a["q"], a["k"], a["q"])[0], ours.chunk_retention(a["q"], a["k"], a["q"])[0])
+    three = a["q"], a["k"], a["q"]
+    o, weights = ours.parallel_simple_gla(*three)
+    assert weights is None and torch.equal(o, ours.chunk_linear_attn(*three, normalize=False)[0])
+    assert torch.allclose(ours.parallel_retention(*three)[0], ours.chunk_retention(*three)[0])
 
 
 def test_steps_meet_the_whole():
@@ -373,8 +378,9 @@ def test_state_that_is_written_over_stays_fla_s(fla):
     state = torch.zeros(B, HV, D, V, device=DEVICE)
     assert function(**a, initial_state=state) == "FLA's own"
     assert "not written over" in ours.refused()["fused_recurrent_kda_fwd"]
-    made = function(**a, initial_state=state, inplace_final_state=False, output_final_state=True, use_qk_l2norm_in_kernel=True)
-    wanted = ours.fused_recurrent_kda(**a, output_final_state=True, use_qk_l2norm_in_kernel=True)
+    more = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    made = function(**a, **more, initial_state=state, inplace_final_state=False)
+    wanted = ours.fused_recurrent_kda(**a, **more)
     assert all(torch.equal(x, y) for x, y in zip(made, wanted))
 
 

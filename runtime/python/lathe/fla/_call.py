@@ -277,7 +277,7 @@ def _renamed(named) -> dict:
 
 
 def _check_rest(given, known) -> None:
-    """Of arguments that say how FLA's kernels work, which do not matter, and of those that ask for more than we have."""
+    """Of arguments that say how FLA's kernels work, which do not matter, and of those that ask for more than ours."""
     for name in _ELSEWHERE.keys() & given.keys():
         if given[name] is not None and given[name] is not False:
             raise c.UnsupportedError(f"lathe.fla: {name}: {_ELSEWHERE[name]}")
