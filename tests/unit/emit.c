@@ -41,8 +41,8 @@ static void compare(const char *name, const char *spec, lathe_pass pass, const c
     source_free(&s);
 }
 
-/* Two, that a reader sees what is written; tests/stubs.sh compiles texts of all templates, and tests/same_code.sh
- * compares machine code before and after a change. */
+/* Two, that a reader sees what is written; tests/stubs.sh compiles texts of all templates, and
+ * tests/same_code.sh compares machine code before and after a change. */
 TEST(golden_attention) /* a mask whose reads are told by ranges */
 {
     compare("document_d128", "document", LATHE_FORWARD, "dtype=bf16,b=1,h=2,q=64,d=128");
