@@ -90,7 +90,7 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
     float s[1][NB][4];
     product_qk<cfg::operand, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, stage + lane_offset_b<cfg::D_PAD>(lane));
     score_tile<false, 1, NB, packed, false, true, packed> scores{
-        s, own.rows, a, tile_cursor::number(code) * cfg::BN + 2 * (lane & 3), 0u, tile_cursor::class_of(code) == TILE_ALL, tile_cursor::class_of(code) == TILE_CUT};
+        s, own.rows, a, tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane), 0u, tile_cursor::class_of(code) == TILE_ALL, tile_cursor::class_of(code) == TILE_CUT};
     float scale[2];
     scores.run(scale);
     if constexpr (variant::RESCALE) {

@@ -21,7 +21,7 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
         fill_diagonals<64, cfg::BN, 128>(table, a, q0, tile / KEY_TILE * cfg::BN, thread);
         barrier_sync(1 + reader.group, 128);
         return table +
-               static_cast<u32>((thread / 32 * 16 + lane_id() / 4 - 2 * (lane_id() & 3) + cfg::BN - 1) * 4);
+               static_cast<u32>((thread / 32 * 16 + mma_fragment<1>::first_row(lane_id()) - mma_fragment<1>::first_column(lane_id()) + cfg::BN - 1) * 4);
     } else {
         return 0;
     }
@@ -109,7 +109,7 @@ DEV void compute_round(const hopper_params &params, warp_work &w, tile_reader &r
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.row(r));
-        w.rows.state[r] = variant::init((at.lane & 3) == 0);
+        w.rows.state[r] = variant::init(mma_fragment<1>::leads(at.lane));
     }
     attend_all(w, a, reader, at.group_row0() + p.z.q_start);
     store_rows(w, params, reader);

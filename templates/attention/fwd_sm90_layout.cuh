@@ -114,16 +114,16 @@ struct hopper_place {
 
     __device__ __forceinline__ bool leads() const { return column0 == 0; } // of the warps with these rows
     __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
-    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + first + 8 * r - token(r) * heads : h; }
+    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + first + mma_fragment<1>::row(r) - token(r) * heads : h; }
     // The token of the thread's row r: the warpgroup's n'th,
-    __device__ __forceinline__ int token(int r) const { return (first + 8 * r) * share >> SHARE_BITS; }
+    __device__ __forceinline__ int token(int r) const { return (first + mma_fragment<1>::row(r)) * share >> SHARE_BITS; }
     // and as a row; len_q where it is none's.
     __device__ __forceinline__ int row(int r) const
     {
         if constexpr (cfg::PACK) {
             return token(r) < tokens ? group_row0() + token(r) : len_q;
         } else {
-            return group_row0() + first + 8 * r;
+            return group_row0() + first + mma_fragment<1>::row(r);
         }
     }
 };
@@ -142,7 +142,7 @@ DEV hopper_place find_place(const attention_params &p, const query_tile &tile, i
     at.group = warp / 4 / SHARERS;
     at.column0 = warp / 4 % SHARERS * O_COLUMNS;
     at.lane = lane_id();
-    at.first = warp % 4 * 16 + at.lane / 4;
+    at.first = warp % 4 * 16 + mma_fragment<1>::first_row(at.lane);
     at.len_q = p.z.len_q;
     return at;
 }

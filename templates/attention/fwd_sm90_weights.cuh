@@ -8,7 +8,7 @@
 template <bool WHOLE>
 DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, bool cut, u32 entry, float (&scale)[2])
 {
-    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + 2 * (lane_id() & 3), entry, whole, cut};
+    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry, whole, cut};
     scores.run(scale);
 }
 
@@ -18,7 +18,7 @@ DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, bool cut, u
 template <class V> DEV bool weigh_kept(warp_work &w, const at_head &a, const tile_reader &reader, int tile, u32 entry)
 {
     float scale[2];
-    score_tile<true, 1, NB, typename V::kept> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + 2 * (lane_id() & 3), entry};
+    score_tile<true, 1, NB, typename V::kept> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry};
     scores.weigh();
     if (barrier_any(1 + shared_layout::GROUPS + reader.group, 128, !scores.serves())) {
         return false;

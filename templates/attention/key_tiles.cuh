@@ -1,6 +1,6 @@
 // attention/key_tiles.cuh: what the attention kernels have in common around their main loops: where a thread
-// works, which key tiles there are, and the end of the rows. o[m][b][2 r + j] is a thread's fragment as in
-// attention/score_passes.cuh.
+// works, which key tiles there are, and the end of the rows. o is a thread's
+// fragment as attention/fragment.cuh has it.
 #pragma once
 #include "attention/elements.cuh"
 #include "common/mma_sm80.cuh"
@@ -17,7 +17,7 @@ struct work_place {
     int first_row; // first row of the thread
     int lane;
 
-    __device__ __forceinline__ int row(int r) const { return first_row + 8 * r; } // of the thread
+    __device__ __forceinline__ int row(int r) const { return first_row + mma_fragment<1>::row(r); } // of the thread
     __device__ __forceinline__ int head(int) const { return h; }
     __device__ __forceinline__ bool leads() const { return true; } // of the warps with these rows
     static constexpr int column0 = 0;                              // of o
@@ -113,7 +113,8 @@ template <int MT, int DB, class PLACE>
 DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p,
                      const at_head &a, const PLACE &at)
 {
-    constexpr int ROWS = 2 * MT;
+    using fragment = mma_fragment<MT>;
+    constexpr int ROWS = fragment::ROWS, SHARERS = fragment::SHARERS;
     constexpr int FINALS = variant::FINALS > 0 ? variant::FINALS : 1;
     float mine[FINALS];
 #pragma unroll
@@ -127,10 +128,10 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
         }
 #pragma unroll
         for (int i = 0; i < variant::FINALS; i++) {
-            mine[i] = r % 4 == 0 || (at.lane & 3) == r % 4 ? finals[i] : mine[i];
+            mine[i] = r % SHARERS == 0 || fragment::sharer(at.lane) == r % SHARERS ? finals[i] : mine[i];
         }
-        if (variant::FINALS > 0 && (r % 4 == 3 || r + 1 == ROWS)) {
-            const int which = r / 4 * 4 + (at.lane & 3);
+        if (variant::FINALS > 0 && (r % SHARERS == SHARERS - 1 || r + 1 == ROWS)) {
+            const int which = r / SHARERS * SHARERS + fragment::sharer(at.lane);
             const int row = at.row(which);
             if (which <= r && row < a.z.len_q && at.leads()) {
                 variant::store_finals(p, at.b, at.head(which), row, mine);
@@ -139,8 +140,8 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
 #pragma unroll
         for (int d = 0; d < DB; d++) {
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                o[r / 2][d][2 * (r % 2) + j] *= factor;
+            for (int j = 0; j < fragment::BLOCK; j++) {
+                fragment::at(o, r, fragment::BLOCK * d + j) *= factor;
             }
         }
     }
@@ -161,7 +162,7 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, con
     for (int r = 0; r < 2 * MT; r++) {
         if (at.row(r) < p.z.len_q) {
             float *to = static_cast<float *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h + at.row(r) * p.o_t +
-                        at.column0 + 2 * (at.lane & 3);
+                        at.column0 + mma_fragment<MT>::first_column(at.lane);
 #pragma unroll
             for (int d = 0; d < DB; d++) {
                 if (cfg::D_V == cfg::DV_PAD || at.column0 + 8 * d < cfg::D_V) {
@@ -182,10 +183,11 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out, 
     using shape = swizzle<cfg::DV_PAD>;
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
-        const int row = at.lane / 4 + 8 * r;
+        const int row = mma_fragment<MT>::first_row(at.lane) + mma_fragment<MT>::row(r);
 #pragma unroll
         for (int d = 0; d < DB; d++) {
-            store_shared(staging + shape::offset(row, d) + static_cast<u32>(4 * (at.lane & 3)),
+            store_shared(staging + shape::offset(row, d) +
+                             static_cast<u32>(2 * mma_fragment<MT>::first_column(at.lane)),
                          pack<cfg::element_o>(o[r / 2][d][2 * (r % 2)], o[r / 2][d][2 * (r % 2) + 1]));
         }
     }

@@ -184,7 +184,7 @@ DEV void store_half(const float (&o)[1][DB][4], const attention_params &p, const
         if (i >= w.rows) {
             continue;
         }
-        float *to = o_of(p, w, i) + 2 * (lane_id() & 3);
+        float *to = o_of(p, w, i) + mma_fragment<1>::first_column(lane_id());
 #pragma unroll
         for (int d = 0; d < DB; d++) {
             const int column = column0 + 8 * d;
@@ -245,7 +245,7 @@ DEV void start_scores(score_rows &own, u32 shared, place at)
 template <bool WHOLE> DEV void weigh(score_rows &own, const at_rows &a, int code, float (&scale)[2])
 {
     score_tile<WHOLE, 1, NB, packed, false, true, packed> scores{
-        own.s, own.rows, a, tile_cursor::number(code) * cfg::BN + 2 * (lane_id() & 3), 0u, WHOLE, tile_cursor::class_of(code) == TILE_CUT};
+        own.s, own.rows, a, tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane_id()), 0u, WHOLE, tile_cursor::class_of(code) == TILE_CUT};
     scores.run(scale);
 }
 
@@ -253,7 +253,7 @@ template <bool WHOLE> DEV void weigh(score_rows &own, const at_rows &a, int code
 DEV void leave_weights(const score_rows &own, u32 shared, const float (&scale)[2])
 {
     const int lane = lane_id();
-    const int row = first_row() - lane / 4 + (lane & 7) + 8 * (lane >> 3 & 1);
+    const int row = first_row() - mma_fragment<1>::first_row(lane) + (lane & 7) + 8 * (lane >> 3 & 1);
     const u32 to = shared + layout::WEIGHTS;
     barrier_sync(WEIGHTS_READ, 2 * GROUP);
 #pragma unroll
@@ -261,7 +261,7 @@ DEV void leave_weights(const score_rows &own, u32 shared, const float (&scale)[2
         store_matrix4(to + panels<cfg::BN>::offset<64>(row, 2 * k + (lane >> 4)), own.p[k]);
     }
     if constexpr (variant::RESCALE) {
-        if ((lane & 3) == 0) {
+        if (mma_fragment<1>::leads(lane)) {
             store_shared(shared + layout::SCALES + static_cast<u32>(4 * first_row()), scale[0]);
             store_shared(shared + layout::SCALES + static_cast<u32>(4 * first_row() + 32), scale[1]);
         }
@@ -276,7 +276,7 @@ DEV void begin_rows(score_rows &own, const attention_params &p, const work &w)
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         own.rows.row[r] = w.row(p.x, p.z, first_row() + 8 * r);
-        own.rows.state[r] = variant::init((lane_id() & 3) == 0);
+        own.rows.state[r] = variant::init(mma_fragment<1>::leads(lane_id()));
     }
     clear(own.o);
 }

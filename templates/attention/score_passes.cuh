@@ -1,15 +1,14 @@
-// attention/score_passes.cuh: runs the variant's passes over a fragment of scores. A thread holds 2 MT rows, 8 apart, and of
-// each block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m +
-// 8 r, column 8 b + j from the thread's first. Four threads share a row.
+// attention/score_passes.cuh: runs the variant's passes over a fragment of scores (attention/fragment.cuh).
 #pragma once
 #include "attention/capped.cuh"
+#include "attention/fragment.cuh"
 #include "attention/logistic.cuh"
 #include "common/concepts.cuh"
 
 // V: whose rows, heads and columns these are; of attention/decode_rows.cuh where rows of several heads share a tile.
-template <int MT, class V = variant> struct thread_rows {
-    typename V::row row[2 * MT];
-    typename V::state state[2 * MT];
+template <int MT, class V = variant, class F = mma_fragment<MT>> struct thread_rows {
+    typename V::row row[F::ROWS];
+    typename V::state state[F::ROWS];
     u32 seen; // bit r: row r has had a live pair
 };
 
@@ -34,55 +33,34 @@ DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0, int thread
     }
 }
 
-// Rows 8 apart meet columns 8 apart on one diagonal, so going one block of columns to the right needs two new
-// values for all rows of a thread.
-template <int MT> struct diagonals {
-    float value[2 * MT][2]; // of row r and column j of the block of columns at hand
-
-    // `entry`: address of the entry of the thread's first row and first column
-    DEV void load(diagonals &d, u32 entry, int block)
-    {
-#pragma unroll
-        for (int r = 2 * MT - 1; r >= 0; r--) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                if (block > 0 && r > 0) {
-                    d.value[r][j] = d.value[r - 1][j];
-                } else {
-                    d.value[r][j] = load_shared(entry + static_cast<u32>((8 * (r - block) - j) * 4));
-                }
-            }
-        }
-    }
-};
-
 // ---- values of columns -----------------------------------------------------------------------------------
 
 // The columns that a mask is asked about, the thread's n'th of NB blocks. kv0: the thread's first one. Where their values take long to find,
 // each is found by one lane of the warp alone, and passed on.
-template <class V, int NB, bool SHARED = V::SHARED_COLS> struct tile_cols {
+template <class V, class F, int NB, bool SHARED = V::SHARED_COLS> struct tile_cols {
     __device__ __forceinline__ tile_cols(const at_head_of<V> &, int) {}
     __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
     {
-        return V::make_col(a.x, a.z, a.head, kv0 + n / 2 * 8 + n % 2);
+        return V::make_col(a.x, a.z, a.head, kv0 + F::column(n));
     }
 };
-template <class V, int NB> struct tile_cols<V, NB, true> {
-    static constexpr int OWN = (8 * NB + 31) / 32;
+template <class V, class F, int NB> struct tile_cols<V, F, NB, true> {
+    static constexpr int COLUMNS = F::BLOCK_COLUMNS * NB;
+    static constexpr int OWN = (COLUMNS + 31) / 32;
     typename V::col own[OWN];
 
     __device__ __forceinline__ tile_cols(const at_head_of<V> &a, int kv0)
     {
-        const int first = kv0 - 2 * (lane_id() & 3);
+        const int first = kv0 - F::first_column(lane_id());
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            own[i] = V::make_col(a.x, a.z, a.head, first + min(lane_id() + 32 * i, 8 * NB - 1));
+            own[i] = V::make_col(a.x, a.z, a.head, first + min(lane_id() + 32 * i, COLUMNS - 1));
         }
     }
     // By all lanes, with the same n.
     __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
     {
-        return V::pass_col(a.x, a.z, a.head, own[n / 8], kv0 + n / 2 * 8 + n % 2, n / 2 * 8 % 32 + n % 2 + 2 * (lane_id() & 3));
+        return V::pass_col(a.x, a.z, a.head, own[F::column(n) / 32], kv0 + F::column(n), F::column(n) % 32 + F::first_column(lane_id()));
     }
 };
 
@@ -91,23 +69,25 @@ template <class V, int NB> struct tile_cols<V, NB, true> {
 // STEP: what becomes of a row: `variant` itself, or `variant::kept`.
 // BOTH: one body for whole tiles and others, where dead pairs can be told once: those of others are marked on the way.
 // LEAN: less text to compile, the same instructions for elements; a mask is asked about fewer columns at a time.
-template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false, class V = variant> struct score_tile {
-    static constexpr int ROWS = 2 * MT;
+template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false, class V = variant, class F = mma_fragment<MT>>
+struct score_tile {
+    static constexpr int ROWS = F::ROWS;
+    static constexpr int COLS = F::BLOCK * NB; // of a thread
     static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE), "one body marks dead pairs once, and before it settles the others");
-    static_assert(2 * NB <= 32,
+    static_assert(COLS <= 32,
                   "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
 
-    static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : 2 * NB; // to ask about: where BOTH, more would need registers that are not there
+    static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : COLS; // to ask about: where BOTH, more would need registers that are not there
 
     float (&s)[MT][NB][4];
-    thread_rows<MT, V> &rows;
+    thread_rows<MT, V, F> &rows;
     const at_head_of<V> &a;
     int kv0;   // the thread's first column, as a key
     u32 entry; // of the diagonals
     bool whole = WHOLE; // has no dead pair after all: the same for all lanes
     bool cut = false;   // dead pairs lie before a row's first or after its last key alone: the same for all lanes
     typename STEP::tile tile[ROWS];
-    u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
+    u32 live[ROWS]; // bit c: column c of the thread; unused where WHOLE
     u32 some_live = ~0u; // bit r: row r has a live pair, where BOTH
     float red[ROWS][STEP::REDUCTIONS > 0 ? STEP::REDUCTIONS : 1];
 
@@ -139,7 +119,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     {
         if constexpr (R < STEP::REDUCTIONS) {
             if constexpr (STEP::REDUCE_PASS[R] == P && !STEP::REDUCE_LAZY[R]) {
-                red[r][R] = red_lanes<STEP::REDUCE_OP[R], 4>(red[r][R]);
+                red[r][R] = F::template reduce<STEP::REDUCE_OP[R]>(red[r][R]);
             }
             share<R + 1, P>(r);
         }
@@ -149,8 +129,8 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     __device__ __forceinline__ u32 columns_before(int end) const
     {
         const int ahead = end <= kv0 ? 0 : end - kv0; // end may be a bound that saturated
-        const int n = 2 * (ahead >> 3) + min(ahead & 7, 2);
-        return n >= 2 * NB ? ~0u >> (32 - 2 * NB) : (1u << n) - 1u;
+        const int n = F::columns_in(ahead);
+        return n >= COLS ? ~0u >> (32 - COLS) : (1u << n) - 1u;
     }
 
     // Ahead of the passes, so that the mask's values are gone when they begin.
@@ -159,7 +139,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         if (whole) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                live[r] = ~0u >> (32 - 2 * NB);
+                live[r] = ~0u >> (32 - COLS);
             }
             return;
         }
@@ -179,9 +159,9 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
                     row[r] = V::make_row(a.x, a.z, a.head, row[r].row);
                 }
             }
-            const tile_cols<V, NB> cols(a, kv0);
+            const tile_cols<V, F, NB> cols(a, kv0);
 #pragma unroll(COLS_AT_ONCE)
-            for (int c = 0; c < 2 * NB; c++) {
+            for (int c = 0; c < COLS; c++) {
                 const typename V::col col = cols.nth(a, kv0, c);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
@@ -199,7 +179,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     template <int P, bool SMALL>
     __device__ __forceinline__ void value(int r, int b, int j, const typename V::col &col, float diag)
     {
-        float &e = s[r / 2][b][2 * (r % 2) + j];
+        float &e = F::at(s, r, F::BLOCK * b + j);
         if constexpr (P == 0 && STEP::CAPPED) {
             e = capped<SMALL>(e, STEP::CAP_SCALE, STEP::CAP_FACTOR);
         }
@@ -209,8 +189,8 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     template <int P>
     __device__ __forceinline__ void settle(int r, int b, int j, const typename V::col &col, float diag)
     {
-        float &e = s[r / 2][b][2 * (r % 2) + j];
-        const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
+        float &e = F::at(s, r, F::BLOCK * b + j);
+        const bool pair = WHOLE || (live[r] & 1u << (F::BLOCK * b + j)) != 0;
         if constexpr (STEP::DEAD_ONCE) {
             if constexpr (P == 0 && !BOTH) {
                 e = pair ? e : STEP::dead();
@@ -225,15 +205,16 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     }
 
     // f(row, column of the block, its values, the diagonal's value)
-    template <int P, class F> __device__ __forceinline__ void for_each_of_block(int b, const diagonals<MT> &diag, const F &f)
+    template <int P, class EACH>
+    __device__ __forceinline__ void for_each_of_block(int b, const typename F::diagonals &diag, const EACH &f)
     {
 #pragma unroll
-        for (int j = 0; j < 2; j++) {
+        for (int j = 0; j < F::BLOCK; j++) {
             typename V::col col{};
             if constexpr (STEP::ELEMENT_COLS || !LEAN) {
-                col = V::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
+                col = V::make_col(a.x, a.z, a.head, kv0 + F::BLOCK_COLUMNS * b + j);
             } else { // what is read for the mask alone would be found to be needless, but takes its time to compile
-                col.kv = kv0 + 8 * b + j;
+                col.kv = kv0 + F::BLOCK_COLUMNS * b + j;
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -253,11 +234,10 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         some_live = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const u32 lanes = __ballot_sync(ALL_LANES, live[r] != 0) >> (lane_id() & 28) & 15u; // of the row
-            some_live |= lanes != 0 ? 1u << r : 0u;
+            some_live |= F::any(live[r] != 0) ? 1u << r : 0u;
 #pragma unroll
-            for (int c = 0; c < 2 * NB; c++) {
-                float &e = s[r / 2][c / 2][2 * (r % 2) + c % 2];
+            for (int c = 0; c < COLS; c++) {
+                float &e = F::at(s, r, c);
                 e = (live[r] & 1u << c) != 0 ? e : STEP::dead();
             }
         }
@@ -271,11 +251,11 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         for (int r = 0; r < ROWS; r++) {
             reset<0, P>(r);
         }
-        diagonals<MT> diag;
+        typename F::diagonals diag;
 #pragma unroll
         for (int b = 0; b < NB; b++) {
             if constexpr (P == 0 && V::DIAG) {
-                diagonals<MT>::load(diag, entry, b);
+                F::diagonals::load(diag, entry, b);
             }
             for_each_of_block<P>(b, diag, [&](int r, int j, const typename V::col &col, float d) {
                 value<P, SMALL>(r, b, j, col, d);
@@ -350,7 +330,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
             if constexpr (BOTH) {
                 some = (some_live >> r & 1u) != 0;
             } else if constexpr (!WHOLE) {
-                some = ((__ballot_sync(ALL_LANES, live[r] != 0) >> (lane_id() & 28)) & 15u) != 0;
+                some = F::any(live[r] != 0);
             }
             scale[r] = 1.0f;
             if (some) {

@@ -165,7 +165,7 @@ struct list_cursor {
 // o and finals of the rows, of what the warps have of them.
 DEV void end_rows(warp_rows &own, const attention_params &p, const work &w, u32 shared, int token)
 {
-    const int first = lane_id() / 4;
+    const int first = mma_fragment<1>::first_row(lane_id());
     __syncthreads(); // no one reads the ring
     share_records(own, shared, first);
     __syncthreads();
@@ -183,7 +183,7 @@ DEV void end_rows(warp_rows &own, const attention_params &p, const work &w, u32 
         if (!any) {
             variant::empty_finals(finals, p.x, p.z, row.head, row.at);
         }
-        if (threadIdx.x < 32 && (lane_id() & 3) == 0 && i < w.rows) {
+        if (threadIdx.x < 32 && mma_fragment<1>::leads(lane_id()) && i < w.rows) {
             variant::store_finals(p, w.b, w.head(i), token, finals);
         }
         share_o(own, shared, i, r, merge::factor(own.rows.state[r], t, p.x, p.z) * end, (own.rows.seen >> r & 1u) != 0);
@@ -205,7 +205,7 @@ DEV void end_rows(warp_rows &own, const attention_params &p, const work &w, u32 
 DEV void attend(const attention_params &p, const work &w, u32 shared, int token)
 {
     const int warp = static_cast<int>(threadIdx.x / 32);
-    const int first = lane_id() / 4;
+    const int first = mma_fragment<1>::first_row(lane_id());
     stream<list_cursor> mine;
     mine.cursor.start(p, w, shared);
     mine.look_ahead(p, w);

@@ -179,7 +179,7 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
             fill_diagonals<16, KEYS, 32>(table, a, row0 + 16 * warp + z.q_start, kv0, lane);
             __syncwarp();
         }
-        score_tile<false, 1, NB> scores{s, rows, a, kv0 + 2 * (lane % 4), entry, false, false};
+        score_tile<false, 1, NB> scores{s, rows, a, kv0 + mma_fragment<1>::first_column(lane), entry, false, false};
         scores.run(scale);
     }
 #pragma unroll
