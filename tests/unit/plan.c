@@ -47,7 +47,7 @@ TEST(code_has_the_instructions_of_its_architecture)
         const char *arch;
         bool portable, hopper;
     } row[] = {{"sm_80", true, false}, {"sm_89", true, false},   {"sm_90", true, false},
-               {"sm_90a", true, true}, {"sm_100a", true, false}, {"sm_121", true, false}};
+               {"sm_90a", true, true}, {"sm_110a", true, false}, {"sm_121", true, false}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct device device;
         char why[REASON_BYTES] = "";
