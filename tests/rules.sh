@@ -243,8 +243,8 @@ long_files() { # long_files LIMIT FILE...
     shift
     wc -l "$@" | awk -v limit="$limit" '$2 != "total" && $1 > limit { print $2 ": " $1 " lines" }'
 }
-long_files 700 $gen_c $gen_h $runtime_c $runtime_h $templates include/*.h tests/*.c |
-    breach 'no file over 700 lines'
+long_files 700 $gen_c $gen_h $runtime_c $runtime_h include/*.h tests/*.c | breach 'no file over 700 lines'
+long_files 750 $templates | breach 'no template over 750 lines, as the formatter breaks them'
 for file in specs/*.lua; do
     [ "$file" = specs/prelude.lua ] || long_files 15 "$file"
 done | breach 'no shipped spec over 15 lines'

@@ -1,8 +1,8 @@
 // attention/capped.cuh: scores factor tanh(scale s) of products s.
 //
-// A tangent beside an exponential for every weight would keep the special function unit as busy as the tensor cores. Where all of a
-// warp's arguments are small, as those of products of unit deviation under a cap of 30 are, a polynomial takes its place:
-// off by 6.2e-6 of the value at most, where tanh.approx is off by up to 5e-4. For results of 16 bits.
+// A tangent beside an exponential for every weight would keep the special function unit as busy as the tensor cores.
+// Where all of a warp's arguments are small, as those of products of unit deviation under a cap of 30 are, a polynomial
+// takes its place: off by 6.2e-6 of the value at most, where tanh.approx is off by up to 5e-4. For results of 16 bits.
 #pragma once
 #include "common/base.cuh"
 
@@ -16,7 +16,8 @@ template <int MT, int NB> DEV bool all_small(const float (&s)[MT][NB][4], float 
     float most[4] = {0.0f, 0.0f, 0.0f, 0.0f}; // apart, so that they need not wait for each other
 #pragma unroll
     for (int i = 0; i < MT * NB * 4; i++) {
-        most[i % 4] = fmaxf(most[i % 4], fabsf(s[i / 4 / NB][i / 4 % NB][i % 4])); // NaN does not count: it stays one either way
+        // NaN does not count: it stays one either way
+        most[i % 4] = fmaxf(most[i % 4], fabsf(s[i / 4 / NB][i / 4 % NB][i % 4]));
     }
     const float all = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
     return !__any_sync(ALL_LANES, all * fabsf(scale) > SMALL_ARGUMENT);

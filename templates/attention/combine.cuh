@@ -1,8 +1,9 @@
-// attention/combine.cuh: parts of rows of attention, computed apart, become rows, sm_80 and up: a warp for each row puts the row's parts
-// together by the spec's `combine`, in their order, and ends the row. Parts without a live pair are not looked at.
+// attention/combine.cuh: parts of rows of attention, computed apart, become rows, sm_80 and up: a warp for each row
+// puts the row's parts together by the spec's `combine`, in their order, and ends the row. Parts without a live pair
+// are not looked at.
 //
-// Time is the bytes of part_o, which are read once. The states of a part are a few floats, which each reduction of `combine` reads again:
-// so there may be any number of parts.
+// Time is the bytes of part_o, which are read once. The states of a part are a few floats, which each reduction of
+// `combine` reads again: so there may be any number of parts.
 //
 // Launch: a warp for each of n_b * n_h * len_q rows, cfg::WARPS to a block.
 #pragma once
@@ -13,7 +14,8 @@ static_assert(row_states_variant<variant, inputs>, "variant.gen.cuh does not say
 static_assert(cfg::D_V >= 1 && cfg::D_V <= 512, "a lane has up to four pieces of a row of o");
 static_assert(cfg::WARPS >= 1 && cfg::WARPS <= 32, "cfg::WARPS is 1 .. 32");
 
-namespace combine {
+namespace combine
+{
 
 using namespace row_states;
 
@@ -22,7 +24,7 @@ constexpr int OWN = (PIECES + 31) / 32;    // of a lane
 constexpr int AT_ONCE = 4;                 // parts on their way
 constexpr bool WHOLE = cfg::D_V % 4 == 0;  // the last piece has all four
 
-// ---- one row --------------------------------------------------------------------------------------------------------
+// ---- one row -----------------------------------------------------------------------------------------
 
 struct place {
     int b, h, token;
@@ -47,7 +49,10 @@ struct lane_states {
     i64 step; // from part to part
     int parts;
 
-    __device__ __forceinline__ bool is_live(int part) const { return part < parts && rows[part * step + variant::STATES] != 0.0f; }
+    __device__ __forceinline__ bool is_live(int part) const
+    {
+        return part < parts && rows[part * step + variant::STATES] != 0.0f;
+    }
     __device__ __forceinline__ variant::state of(int part) const { return merge::read(rows + part * step); }
     template <class F> __device__ __forceinline__ void operator()(const F &f) const
     {
@@ -88,7 +93,8 @@ DEV void add_parts(float4 (&sum)[OWN], u32 &left, float factor, const float *row
 #pragma unroll
         for (int c = 0; c < OWN; c++) {
             const int piece = lane_id() + 32 * c;
-            x[k][c] = more && piece < PIECES ? load_piece(rows + part * step, piece) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            x[k][c] =
+                more && piece < PIECES ? load_piece(rows + part * step, piece) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
     }
 #pragma unroll
@@ -107,7 +113,8 @@ DEV void add_parts(float4 (&sum)[OWN], u32 &left, float factor, const float *row
 DEV void store_piece(const combine_params &p, i64 row, int piece, const float4 &x, float factor, bool seen)
 {
     const float none = cfg::O_MARKED ? __uint_as_float(EMPTY_ROW) : 0.0f;
-    const float y[4] = {seen ? x.x * factor : none, seen ? x.y * factor : none, seen ? x.z * factor : none, seen ? x.w * factor : none};
+    const float y[4] = {seen ? x.x * factor : none, seen ? x.y * factor : none, seen ? x.z * factor : none,
+                        seen ? x.w * factor : none};
     const i64 at = row + 4 * piece;
     if constexpr (cfg::O_F32 || same_type<cfg::element_o, float>) {
         float *out = static_cast<float *>(p.o) + at;
@@ -124,7 +131,8 @@ DEV void store_piece(const combine_params &p, i64 row, int piece, const float4 &
     } else {
         cfg::element_o *out = static_cast<cfg::element_o *>(p.o) + at;
         if constexpr (cfg::O_ALIGNED && WHOLE) {
-            *reinterpret_cast<uint2 *>(out) = make_uint2(pack<cfg::element_o>(y[0], y[1]), pack<cfg::element_o>(y[2], y[3]));
+            *reinterpret_cast<uint2 *>(out) =
+                make_uint2(pack<cfg::element_o>(y[0], y[1]), pack<cfg::element_o>(y[2], y[3]));
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -138,10 +146,11 @@ DEV void store_piece(const combine_params &p, i64 row, int piece, const float4 &
 
 } // namespace combine
 
-// ---- kernel -----------------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(combine)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(combine)(const __grid_constant__ combine_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(combine)(const __grid_constant__ combine_params p)
 {
     using namespace combine;
     const place at = find_row(p);
@@ -150,7 +159,8 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(combin
     }
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const variant::row row = variant::make_row(p.x, p.z, head, at.token);
-    const lane_states states{p.part_rows + (at.b * p.part_rows_b + at.h * p.part_rows_h + at.token * p.part_rows_t), p.part_rows_p, p.parts};
+    const lane_states states{p.part_rows + (at.b * p.part_rows_b + at.h * p.part_rows_h + at.token * p.part_rows_t),
+                             p.part_rows_p, p.parts};
     const float *o = p.part_o + (at.b * p.part_o_b + at.h * p.part_o_h + at.token * p.part_o_t);
     merge t;
     merge_states<warp_share>(t, states, p.x, p.z);

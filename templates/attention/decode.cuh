@@ -1,14 +1,16 @@
 // attention/decode.cuh: attention of few queries against many keys, sm_80 and up, in two kernels.
 //
-// `decode`: time is the bytes of K and V, so they are read once for all rows of a key head (attention/decode_rows.cuh), by as
-// many blocks as fill the GPU, each with a part of the keys; a mask cuts what it leaves, not what there is. A warp brings its own
-// tiles of BN keys by cp.async, STAGES - 1 ahead, into a ring of its own, and no barrier over the block stands in its way. Where
-// rows fill more than one warp (`wide`), warps still bring tiles of their own, but each looks at all of them with 16 of the rows.
-// Out: of each part, row states and o ahead of the epilogue, in f32; of parts without live pairs only that.
+// `decode`: time is the bytes of K and V, so they are read once for all rows of a key head (attention/decode_rows.cuh),
+// by as many blocks as fill the GPU, each with a part of the keys; a mask cuts what it leaves, not what there is. A
+// warp brings its own tiles of BN keys by cp.async, STAGES - 1 ahead, into a ring of its own, and no barrier over the
+// block stands in its way. Where rows fill more than one warp (`wide`), warps still bring tiles of their own, but each
+// looks at all of them with 16 of the rows. Out: of each part, row states and o ahead of the epilogue, in f32; of parts
+// without live pairs only that.
 //
 // `merge` of attention/decode_merge.cuh ends the rows.
 //
-// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
+// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv
+// * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/decode_warp.cuh"
@@ -16,11 +18,13 @@
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(parts_variant<variant, inputs, attention_params>, "variant.gen.cuh does not say how parts of a row are merged");
+static_assert(parts_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not say how parts of a row are merged");
 
-namespace decode {
+namespace decode
+{
 
-// ---- the end of a part ------------------------------------------------------------------------------------------------
+// ---- the end of a part -------------------------------------------------------------------------------
 
 // Each warp has rows of its own. first: the thread's first one.
 DEV void end_wide(warp_rows &own, const attention_params &p, const work &w, int first)
@@ -39,7 +43,8 @@ DEV void end_wide(warp_rows &own, const attention_params &p, const work &w, int 
 #pragma unroll
         for (int d = 0; d < DB; d++) {
             if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {
-                *reinterpret_cast<float2 *>(to + 8 * d) = seen ? make_float2(own.o[0][d][2 * r], own.o[0][d][2 * r + 1]) : make_float2(0.0f, 0.0f);
+                *reinterpret_cast<float2 *>(to + 8 * d) =
+                    seen ? make_float2(own.o[0][d][2 * r], own.o[0][d][2 * r + 1]) : make_float2(0.0f, 0.0f);
             }
         }
     }
@@ -77,14 +82,16 @@ DEV void end_narrow(warp_rows &own, const attention_params &p, const work &w, u3
 
 } // namespace decode
 
-// ---- kernels ------------------------------------------------------------------------------------------------------------
+// ---- kernels -----------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int decode = ::decode::layout::BYTES;
 }
 
 #if LATHE_COMPILED(decode)
-extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
+extern "C" __global__ void __launch_bounds__(decode::THREADS)
+    LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {
     using namespace decode;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

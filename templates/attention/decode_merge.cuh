@@ -1,14 +1,15 @@
-// attention/decode_merge.cuh: what kernels leave of a part of a row, and the kernel `merge`, a block for each row, which puts a row's
-// parts together by the spec's `combine`, in their order, and ends the row. Of each part there are row states and o ahead of the
-// epilogue, in f32; of a part without a live pair only that it has none.
+// attention/decode_merge.cuh: what kernels leave of a part of a row, and the kernel `merge`, a block for each row,
+// which puts a row's parts together by the spec's `combine`, in their order, and ends the row. Of each part there are
+// row states and o ahead of the epilogue, in f32; of a part without a live pair only that it has none.
 //
 // Launch of merge: n_b * n_h * len_q blocks of MERGE_THREADS threads.
 #pragma once
 #include "attention/decode_rows.cuh"
 
-namespace decode {
+namespace decode
+{
 
-// ---- the end of a part ------------------------------------------------------------------------------------------------
+// ---- the end of a part -------------------------------------------------------------------------------
 
 DEV float *record_of(const attention_params &p, const work &w, int i)
 {
@@ -27,7 +28,7 @@ DEV void write_nothing(const attention_params &p, const work &w)
     }
 }
 
-// ---- parts of a row ---------------------------------------------------------------------------------------------------
+// ---- parts of a row ----------------------------------------------------------------------------------
 
 constexpr int MERGE_THREADS = 128;
 constexpr int MERGE_WARPS = MERGE_THREADS / 32;
@@ -69,7 +70,8 @@ constexpr int PIECES = cfg::D_V / 4;
 constexpr int OWN_PIECES = (PIECES + 31) / 32;
 
 // A warp's share of o: every MERGE_WARPS'th part.
-DEV void add_parts(float4 (&sum)[OWN_PIECES], const lane_parts &own, const float (&factor)[OWN], const attention_params &p, i64 row, i64 rows)
+DEV void add_parts(float4 (&sum)[OWN_PIECES], const lane_parts &own, const float (&factor)[OWN],
+                   const attention_params &p, i64 row, i64 rows)
 {
     const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
@@ -116,10 +118,11 @@ template <class PARAMS> DEV bool enter_sequence(PARAMS &p, int &b, int &token)
 
 } // namespace decode
 
-// ---- kernel -------------------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(merge)
-extern "C" __global__ void __launch_bounds__(decode::MERGE_THREADS) LATHE_ENTRY(merge)(const __grid_constant__ attention_params launched)
+extern "C" __global__ void __launch_bounds__(decode::MERGE_THREADS)
+    LATHE_ENTRY(merge)(const __grid_constant__ attention_params launched)
 {
     using namespace decode;
     __shared__ float partial[MERGE_WARPS][PIECES][4];

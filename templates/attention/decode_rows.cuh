@@ -1,9 +1,10 @@
 // attention/decode_rows.cuh: which rows of queries and which keys a block of attention/decode.cuh has.
 //
-// The rows of a key head are the tokens of all query heads of its group, heads fastest: row i is token i / group of head i %
-// group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS, whose warps share
-// their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
-// fewer, where they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
+// The rows of a key head are the tokens of all query heads of its group, heads fastest: row i is token i / group of
+// head i % group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS,
+// whose warps share their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys
+// that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or fewer, where
+// they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
 #pragma once
 #include "attention/elements.cuh"
 #include "attention/row_states.cuh"
@@ -12,16 +13,21 @@
 
 // What parts of a row ask of a variant, beside what every kernel does.
 template <class V, class I>
-concept merged_variant = row_states_variant<V, I> && requires {
+concept merged_variant = row_states_variant<V, I> && requires
+{
     static_cast<bool>(V::MASK_BY_HEAD);
 };
 // And parts that are merged by another kernel.
 template <class V, class I, class P>
-concept parts_variant = merged_variant<V, I> && requires(const P &p) {
-    p.part_o; p.part_rows; p.parts;
+concept parts_variant = merged_variant<V, I> && requires(const P &p)
+{
+    p.part_o;
+    p.part_rows;
+    p.parts;
 };
 
-namespace decode {
+namespace decode
+{
 
 using namespace row_states;
 
@@ -29,7 +35,7 @@ constexpr int THREADS = cfg::WARPS * 32;
 constexpr int WARP_ROWS = 16;
 constexpr int LEAST_KEYS = 256; // of a part, in runtime/recipe/signature.c, too
 
-// ---- rows of several heads in a tile ----------------------------------------------------------------------------
+// ---- rows of several heads in a tile -----------------------------------------------------------------
 
 // The variant, with a head in each row, and columns that are known by their number alone.
 struct packed : variant {
@@ -48,17 +54,26 @@ struct packed : variant {
     {
         return variant::make_col(x, z, r.head, c.kv);
     }
-    static __device__ __forceinline__ int first_key(const inputs &x, const sizes &z, const head &, const row &r) { return variant::first_key(x, z, r.head, r.at); }
-    static __device__ __forceinline__ int last_key(const inputs &x, const sizes &z, const head &, const row &r) { return variant::last_key(x, z, r.head, r.at); }
-    static __device__ __forceinline__ bool among(const inputs &x, const sizes &z, const head &, const row &r, const col &c)
+    static __device__ __forceinline__ int first_key(const inputs &x, const sizes &z, const head &, const row &r)
+    {
+        return variant::first_key(x, z, r.head, r.at);
+    }
+    static __device__ __forceinline__ int last_key(const inputs &x, const sizes &z, const head &, const row &r)
+    {
+        return variant::last_key(x, z, r.head, r.at);
+    }
+    static __device__ __forceinline__ bool among(const inputs &x, const sizes &z, const head &, const row &r,
+                                                 const col &c)
     {
         return variant::among(x, z, r.head, r.at, col_of(x, z, r, c));
     }
-    static __device__ __forceinline__ void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &, const row &r, int kv0)
+    static __device__ __forceinline__ void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &,
+                                                 const row &r, int kv0)
     {
         variant::begin(t, s, x, z, r.head, r.at, kv0);
     }
-    template <int P> static __device__ __forceinline__ float diagonal(const inputs &x, const sizes &z, const row &r, const col &c)
+    template <int P>
+    static __device__ __forceinline__ float diagonal(const inputs &x, const sizes &z, const row &r, const col &c)
     {
         if constexpr (P == 0 && variant::DIAG) {
             return variant::make_diag(x, z, r.head, r.at.q - c.kv);
@@ -66,31 +81,36 @@ struct packed : variant {
             return 0.0f;
         }
     }
-    template <int P>
-    static __device__ __forceinline__ float element(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
+    template <int P> static __device__ __forceinline__ float
+    element(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
     {
         return variant::template element<P>(e, x, z, r.head, r.at, col_of(x, z, r, c), diagonal<P>(x, z, r, c), t);
     }
-    template <int R>
-    static __device__ __forceinline__ float operand(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
+    template <int R> static __device__ __forceinline__ float
+    operand(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
     {
-        return variant::template operand<R>(e, x, z, r.head, r.at, col_of(x, z, r, c), diagonal<variant::REDUCE_PASS[R]>(x, z, r, c), t);
+        return variant::template operand<R>(e, x, z, r.head, r.at, col_of(x, z, r, c),
+                                            diagonal<variant::REDUCE_PASS[R]>(x, z, r, c), t);
     }
-    template <int P>
-    static __device__ __forceinline__ void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &, const row &r, int kv0)
+    template <int P> static __device__ __forceinline__ void update(tile &t, const state &s, const float *red,
+                                                                   const inputs &x, const sizes &z, const head &,
+                                                                   const row &r, int kv0)
     {
         variant::template update<P>(t, s, red, x, z, r.head, r.at, kv0);
     }
 };
 using at_rows = at_head_of<packed>;
 
-// ---- what a block has ---------------------------------------------------------------------------------------------
+// ---- what a block has --------------------------------------------------------------------------------
 
 // All rows of the launch, in each of its parts: those of tensors, of which packed sequences are one batch.
 struct row_places {
     int batches, n_h, tokens;
     __device__ __forceinline__ i64 n() const { return static_cast<i64>(batches) * n_h * tokens; }
-    __device__ __forceinline__ i64 number(int batch, int h, int token) const { return (static_cast<i64>(batch) * n_h + h) * tokens + token; }
+    __device__ __forceinline__ i64 number(int batch, int h, int token) const
+    {
+        return (static_cast<i64>(batch) * n_h + h) * tokens + token;
+    }
 };
 template <class PARAMS> DEV bool is_packed(const PARAMS &p)
 {
@@ -112,9 +132,16 @@ struct work {
     row_places all;
     int batch, first; // of token 0 among all rows
 
-    __device__ __forceinline__ int token(int i) const { return static_cast<int>(static_cast<u32>(row0 + i) / static_cast<u32>(group)); }
-    __device__ __forceinline__ int head(int i) const { return h_kv * group + static_cast<int>(static_cast<u32>(row0 + i) % static_cast<u32>(group)); }
-    __device__ __forceinline__ i64 number(int i) const { return all.number(batch, head(i), first + token(i)); } // of all rows
+    __device__ __forceinline__ int token(int i) const
+    {
+        return static_cast<int>(static_cast<u32>(row0 + i) / static_cast<u32>(group));
+    }
+    __device__ __forceinline__ int head(int i) const
+    {
+        return h_kv * group + static_cast<int>(static_cast<u32>(row0 + i) % static_cast<u32>(group));
+    }
+    // of all rows
+    __device__ __forceinline__ i64 number(int i) const { return all.number(batch, head(i), first + token(i)); }
     __device__ __forceinline__ packed::row row(const inputs &x, const sizes &z, int i) const
     {
         packed::row r;
@@ -129,7 +156,8 @@ template <class PARAMS> DEV int find_packed(const PARAMS &p, work &w, u32 tile)
 {
     sequences::places of = sequences::queries(p);
     of.rows = w.group;
-    const sequences::tile found = sequences::find<cfg::BM>(of, p.z.n_b, static_cast<int>(tile / static_cast<u32>(p.z.n_h_kv)));
+    const sequences::tile found =
+        sequences::find<cfg::BM>(of, p.z.n_b, static_cast<int>(tile / static_cast<u32>(p.z.n_h_kv)));
     w.b = found.b;
     w.h_kv = static_cast<int>(tile % static_cast<u32>(p.z.n_h_kv));
     w.batch = 0;
@@ -137,8 +165,8 @@ template <class PARAMS> DEV int find_packed(const PARAMS &p, work &w, u32 tile)
     return found.number;
 }
 
-// BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other. p becomes that of
-// the sequence. False: there are no rows, since nothing on the host knows where packed sequences end.
+// BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other. p
+// becomes that of the sequence. False: there are no rows, since nothing on the host knows where packed sequences end.
 template <bool BY_WARPS = true, class PARAMS> DEV bool find_work(PARAMS &p, work &w)
 {
     static_assert(!BY_WARPS || cfg::BM == WARP_ROWS * cfg::WARPS, "tiles of packed sequences are counted by cfg::BM");
@@ -211,8 +239,8 @@ template <class PARAMS> DEV key_tiles find_keys(const PARAMS &p, const work &w)
     return {end - before, max(min(tiles - before, each), 0)};
 }
 
-// Walks those of a part's tiles that are one walker's: every WALKERS'th, from the last down. Walkers are the warps of a block, or
-// one, which all warps are. All lanes get the same answers; each classifies a tile ahead of the walk.
+// Walks those of a part's tiles that are one walker's: every WALKERS'th, from the last down. Walkers are the warps of a
+// block, or one, which all warps are. All lanes get the same answers; each classifies a tile ahead of the walk.
 template <int WALKERS> struct part_cursor {
     static constexpr int END = -1;
     key_tiles keys;
@@ -273,7 +301,7 @@ template <int WALKERS> struct part_cursor {
 };
 using warp_cursor = part_cursor<cfg::WARPS>;
 
-// ---- what is written ----------------------------------------------------------------------------------------------
+// ---- what is written ---------------------------------------------------------------------------------
 
 DEV void write_record(float *to, const variant::state &s, bool seen)
 {

@@ -1,23 +1,26 @@
-// attention/decode_warp.cuh: what a warp does with up to 16 rows of a key head and tiles of keys of its own: it brings them by
-// cp.async, STAGES - 1 ahead, into a ring of its own, and the rows meet them. Where all warps have the same rows, their row states and
-// o are put together in shared memory.
+// attention/decode_warp.cuh: what a warp does with up to 16 rows of a key head and tiles of keys of its own: it brings
+// them by cp.async, STAGES - 1 ahead, into a ring of its own, and the rows meet them. Where all warps have the same
+// rows, their row states and o are put together in shared memory.
 #pragma once
 #include "attention/decode_rows.cuh"
 #include "attention/key_rows.cuh"
 #include "attention/key_tiles.cuh"
 
 static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
-static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16) && cfg::DV_PAD == round_up(cfg::D_V, 16), "padded to the depth of one mma.sync");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
+              "rows are copied 16 bytes at a time");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16) && cfg::DV_PAD == round_up(cfg::D_V, 16),
+              "padded to the depth of one mma.sync");
 static_assert(cfg::DV_PAD <= 256, "16 rows of o need DV_PAD / 2 registers of each thread");
 static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8, "cfg::WARPS is 2, 4 or 8");
 static_assert(cfg::BN == 16 || cfg::BN == 32, "a tile has 16 keys, the depth of P V, or 32, a lane's each");
 static_assert(cfg::STAGES >= 2 && cfg::STAGES <= 8, "cfg::STAGES is 2 .. 8");
 static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
 
-namespace decode {
+namespace decode
+{
 
-// ---- shared memory --------------------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
 struct layout { // offsets in bytes; o of the warps takes the place of the ring
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>;
@@ -29,13 +32,25 @@ struct layout { // offsets in bytes; o of the warps takes the place of the ring
     static constexpr int O_ROW = cfg::DV_PAD + 8; // floats: rows begin in different banks
     static_assert(cfg::WARPS * WARP_ROWS * O_ROW * 4 <= CODES, "o fits where the ring was");
 
-    DEV u32 stage(u32 shared, int warp, int number) { return shared + static_cast<u32>(warp * WARP_BYTES + number * STAGE_BYTES); }
-    DEV u32 code(u32 shared, int warp, int number) { return shared + static_cast<u32>(CODES + (warp * cfg::STAGES + number) * 4); }
-    DEV u32 record(u32 shared, int row, int warp) { return shared + static_cast<u32>(RECORDS + (row * cfg::WARPS + warp) * RECORD * 4); }
-    DEV u32 o(u32 shared, int warp, int row, int column) { return shared + static_cast<u32>(((warp * WARP_ROWS + row) * O_ROW + column) * 4); }
+    DEV u32 stage(u32 shared, int warp, int number)
+    {
+        return shared + static_cast<u32>(warp * WARP_BYTES + number * STAGE_BYTES);
+    }
+    DEV u32 code(u32 shared, int warp, int number)
+    {
+        return shared + static_cast<u32>(CODES + (warp * cfg::STAGES + number) * 4);
+    }
+    DEV u32 record(u32 shared, int row, int warp)
+    {
+        return shared + static_cast<u32>(RECORDS + (row * cfg::WARPS + warp) * RECORD * 4);
+    }
+    DEV u32 o(u32 shared, int warp, int row, int column)
+    {
+        return shared + static_cast<u32>(((warp * WARP_ROWS + row) * O_ROW + column) * 4);
+    }
 };
 
-// ---- one warp -------------------------------------------------------------------------------------------------------
+// ---- one warp ----------------------------------------------------------------------------------------
 
 constexpr int NB = cfg::BN / 8;
 constexpr int DB = cfg::DV_PAD / 8;
@@ -56,7 +71,8 @@ DEV void load_queries(a_fragments<1, KSTEPS> &q, const attention_params &p, cons
         const int i = first + 8 * r;
         const bool exists = i < w.rows;
         const int row = exists ? i : 0;
-        const cfg::element_q *from = static_cast<const cfg::element_q *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t;
+        const cfg::element_q *from =
+            static_cast<const cfg::element_q *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t;
 #pragma unroll
         for (int k = 0; k < KSTEPS; k++) {
 #pragma unroll
@@ -89,18 +105,25 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
     const int lane = lane_id();
     float s[1][NB][4];
     product_qk<cfg::operand, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, stage + lane_offset_b<cfg::D_PAD>(lane));
-    score_tile<false, 1, NB, packed, false, true, packed> scores{
-        s, own.rows, a, tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane), 0u, tile_cursor::class_of(code) == TILE_ALL, tile_cursor::class_of(code) == TILE_CUT};
+    score_tile<false, 1, NB, packed, false, true, packed> scores{s,
+                                                                 own.rows,
+                                                                 a,
+                                                                 tile_cursor::number(code) * cfg::BN +
+                                                                     mma_fragment<1>::first_column(lane),
+                                                                 0u,
+                                                                 tile_cursor::class_of(code) == TILE_ALL,
+                                                                 tile_cursor::class_of(code) == TILE_CUT};
     float scale[2];
     scores.run(scale);
     if constexpr (variant::RESCALE) {
         rescale(own.o, scale);
     }
-    product_pv<cfg::operand, 1, NB, DB, cfg::DV_PAD>(own.o, s, stage + layout::K_BYTES + lane_offset_b_transposed<cfg::DV_PAD>(lane));
+    product_pv<cfg::operand, 1, NB, DB, cfg::DV_PAD>(
+        own.o, s, stage + layout::K_BYTES + lane_offset_b_transposed<cfg::DV_PAD>(lane));
 }
 
-// Keys on their way to one warp, in the order of a CURSOR: its next(p, w) gives four times the number of the warp's next tile, plus
-// its class; or less than 0.
+// Keys on their way to one warp, in the order of a CURSOR: its next(p, w) gives four times the number of the warp's
+// next tile, plus its class; or less than 0.
 template <class CURSOR> struct stream {
     CURSOR cursor;
     int code;         // of the tile that comes next
@@ -124,16 +147,18 @@ template <class CURSOR> struct stream {
         if (code >= 0) {
             constexpr bool PAGED = HAS_PAGES<attention_params>;
             const int left = p.z.len_kv - tile_cursor::number(code) * cfg::BN;
-            warp_loader<cfg::BN, cfg::D, cfg::D_PAD>::template load<PAGED>(to, static_cast<const cfg::element_k *>(p.k) + w.h_kv * p.k_h, p.k_b, p.k_t, place, left);
-            warp_loader<cfg::BN, cfg::D_V, cfg::DV_PAD>::template load<PAGED>(to + layout::K_BYTES, static_cast<const cfg::element_v *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t,
-                                                                              place, left);
+            warp_loader<cfg::BN, cfg::D, cfg::D_PAD>::template load<PAGED>(
+                to, static_cast<const cfg::element_k *>(p.k) + w.h_kv * p.k_h, p.k_b, p.k_t, place, left);
+            warp_loader<cfg::BN, cfg::D_V, cfg::DV_PAD>::template load<PAGED>(
+                to + layout::K_BYTES, static_cast<const cfg::element_v *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t, place,
+                left);
         }
         copy_commit();
         look_ahead(p, w);
     }
 };
 
-// ---- what the warps of a block have of one row --------------------------------------------------------------------
+// ---- what the warps of a block have of one row -------------------------------------------------------
 
 // The parts of a row, one for each warp, in shared memory.
 struct shared_parts {
@@ -179,7 +204,8 @@ DEV void share_o(const warp_rows &own, u32 shared, int i, int r, float factor, b
     for (int d = 0; d < DB; d++) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            store_shared(layout::o(shared, warp, i, 8 * d + 2 * (lane_id() & 3) + j), seen ? own.o[0][d][2 * r + j] * factor : 0.0f);
+            store_shared(layout::o(shared, warp, i, 8 * d + 2 * (lane_id() & 3) + j),
+                         seen ? own.o[0][d][2 * r + j] * factor : 0.0f);
         }
     }
 }

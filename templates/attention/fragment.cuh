@@ -1,13 +1,13 @@
-// attention/fragment.cuh: which elements of a tile of scores a thread holds, and of o, whose rows are the same ones. What
-// meets a spec's rows and columns asks the fragment, and no lane: other instructions have another fragment.
+// attention/fragment.cuh: which elements of a tile of scores a thread holds, and of o, whose rows are the same ones.
+// What meets a spec's rows and columns asks the fragment, and no lane: other instructions have another fragment.
 #pragma once
 #include "common/contract.cuh"
 
-// Of mma.sync and wgmma: 2 MT rows, 8 apart, and of each block of 8 columns two adjacent ones. Four threads share a row.
-// Element c of row r is [r / 2][c / 2][2 (r % 2) + c % 2] of a thread's array.
+// Of mma.sync and wgmma: 2 MT rows, 8 apart, and of each block of 8 columns two adjacent ones. Four threads share a
+// row. Element c of row r is [r / 2][c / 2][2 (r % 2) + c % 2] of a thread's array.
 template <int MT> struct mma_fragment {
-    static constexpr int ROWS = 2 * MT;    // of a thread
-    static constexpr int BLOCK = 2;        // columns of a thread in a block of columns
+    static constexpr int ROWS = 2 * MT;     // of a thread
+    static constexpr int BLOCK = 2;         // columns of a thread in a block of columns
     static constexpr int BLOCK_COLUMNS = 8; // columns of a block
 
     // The thread's first row and column of a tile, and its others from there.
@@ -18,7 +18,10 @@ template <int MT> struct mma_fragment {
     // How many of its columns are among the next `ahead` from its first one on.
     DEV int columns_in(int ahead) { return BLOCK * (ahead >> 3) + min(ahead & 7, BLOCK); }
 
-    template <int NB> DEV float &at(float (&s)[MT][NB][4], int r, int c) { return s[r / 2][c / 2][2 * (r % 2) + c % 2]; }
+    template <int NB> DEV float &at(float (&s)[MT][NB][4], int r, int c)
+    {
+        return s[r / 2][c / 2][2 * (r % 2) + c % 2];
+    }
     template <int NB> DEV const float &at(const float (&s)[MT][NB][4], int r, int c)
     {
         return s[r / 2][c / 2][2 * (r % 2) + c % 2];
@@ -31,8 +34,8 @@ template <int MT> struct mma_fragment {
     template <int OP> DEV float reduce(float x) { return red_lanes<OP, SHARERS>(x); }
     DEV bool any(bool of_thread) { return (__ballot_sync(ALL_LANES, of_thread) >> (lane_id() & 28) & 15u) != 0; }
 
-    // Values along diagonals, of the block of columns at hand. Rows 8 apart meet columns 8 apart on one diagonal, so going
-    // one block to the right needs two new values for all rows of a thread.
+    // Values along diagonals, of the block of columns at hand. Rows 8 apart meet columns 8 apart on one diagonal, so
+    // going one block to the right needs two new values for all rows of a thread.
     struct diagonals {
         float value[ROWS][BLOCK];
 

@@ -11,31 +11,24 @@
 #include "common/mma_f32.cuh"
 #include "attention/score_passes.cuh"
 
-static_assert(
-    attention_variant<variant, inputs, attention_params>,
-    "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
-    "and the notes below name the first one that is missing");
+static_assert(attention_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
 static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16> || same_type<cfg::operand, float>,
               "cfg::operand is f16, bf16 or float");
-static_assert(cfg::D >= 8 && cfg::D % 8 == 0,
-              "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
-static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0,
-              "cfg::D_V is a multiple of 8: rows are copied 16 bytes at a time");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16),
-              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one mma.sync");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0, "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0, "cfg::D_V is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one mma.sync");
 static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16),
               "cfg::DV_PAD is cfg::D_V rounded up to 16: V is read 16 columns at a time");
-static_assert(cfg::DV_PAD <= 256,
-              "cfg::DV_PAD is at most 256: 16 rows of o need DV_PAD / 2 registers of each thread");
-static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8 || cfg::WARPS == 16,
-              "cfg::WARPS is 2, 4, 8 or 16");
+static_assert(cfg::DV_PAD <= 256, "cfg::DV_PAD is at most 256: 16 rows of o need DV_PAD / 2 registers of each thread");
+static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8 || cfg::WARPS == 16, "cfg::WARPS is 2, 4, 8 or 16");
 static_assert(cfg::BM % (16 * cfg::WARPS) == 0,
               "cfg::BM is a multiple of 16 cfg::WARPS: a warp owns whole blocks of 16 rows");
-static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
-              "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 
-// ---- shared memory --------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
 // clang-format off
 // What to choose. Bytes are for a variant without DIAG (which adds 8 (BM + BN): every row still fits). Registers are those
@@ -71,9 +64,10 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 
 constexpr bool IN_F32 = same_type<cfg::operand, float>;
 constexpr int ELEMENT = ELEMENT_BYTES<cfg::operand>; // of tiles
-constexpr int HALVES = ELEMENT / 2;     // of 16 bits: tiles of f32 lie as tiles of twice as many columns
+constexpr int HALVES = ELEMENT / 2;                  // of 16 bits: tiles of f32 lie as tiles of twice as many columns
 constexpr bool O_FLOATS = cfg::O_F32 || same_type<cfg::element_o, float>; // as rows of o are stored
-static_assert(!IN_F32 || !cfg::Q_IN_REGS, "Q of f32 is split anew for each tile: hi and lo of it would take too many registers");
+static_assert(!IN_F32 || !cfg::Q_IN_REGS,
+              "Q of f32 is split anew for each tile: hi and lo of it would take too many registers");
 
 struct shared_layout { // offsets in bytes; o takes the place of everything but the diagonals at the end
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT;
@@ -88,7 +82,8 @@ struct shared_layout { // offsets in bytes; o takes the place of everything but 
     static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
     static constexpr int BYTES = DIAG + 2 * DIAG_BYTES;
 };
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int fwd = shared_layout::BYTES;
 }
 
@@ -98,7 +93,7 @@ constexpr int NB = cfg::BN / 8;               // blocks of 8 keys of a tile
 constexpr int DB = cfg::DV_PAD / 8;           // blocks of 8 columns of o
 constexpr int KSTEPS = cfg::D_PAD / 16;
 
-// ---- which rows and tiles -------------------------------------------------------------------------------
+// ---- which rows and tiles ----------------------------------------------------------------------------
 
 // A thread within its block. Read anew at each construction, so that nothing of it stays in registers
 // meanwhile.
@@ -114,13 +109,14 @@ struct thread_place {
     __device__ __forceinline__ int first_column() const { return 2 * (lane % 4); } // of a tile
 };
 
-// Bytes of K and V that the heads at work at the same time may have together, for them to stay in L2; but so many heads, a
-// power of two, are at work whatever they have: the more there are, the more of the longest rows come first.
+// Bytes of K and V that the heads at work at the same time may have together, for them to stay in L2; but so many
+// heads, a power of two, are at work whatever they have: the more there are, the more of the longest rows come first.
 constexpr int SECTION_BITS = 25, SECTION_HEADS = 6;
 
 // The order of blocks: heads in sections of a power of two, whose K and V stay in L2 together, and within a section the
-// last query tile of all of its heads first: under a causal mask it has the most keys, and no long block is left for the
-// end. Where the mask cuts rows at both ends few keys are at work at the same time, and one section takes all heads.
+// last query tile of all of its heads first: under a causal mask it has the most keys, and no long block is left for
+// the end. Where the mask cuts rows at both ends few keys are at work at the same time, and one section takes all
+// heads.
 DEV u32 section_log(const sizes &z, u32 heads)
 {
     if constexpr (!variant::MASKED) {
@@ -161,7 +157,8 @@ DEV work_place find_place(const sizes &z)
     return at;
 }
 
-// Where a block works. Of packed sequences: query tile by query tile, the last one of the last sequence first; then p is of that
+// Where a block works. Of packed sequences: query tile by query tile, the last one of the last sequence first; then p
+// is of that
 // sequence. False: the tile is left over.
 template <class PARAMS> DEV bool find_work(PARAMS &p, work_place &at)
 {
@@ -173,7 +170,8 @@ template <class PARAMS> DEV bool find_work(PARAMS &p, work_place &at)
             if (p.z.n_b == 0) {
                 return false;
             }
-            const sequences::tile found = sequences::find<cfg::BM>(sequences::queries(p), p.z.n_b, slots - 1 - static_cast<int>(block / n_h));
+            const sequences::tile found =
+                sequences::find<cfg::BM>(sequences::queries(p), p.z.n_b, slots - 1 - static_cast<int>(block / n_h));
             const thread_place thread;
             at.b = found.b;
             at.h = static_cast<int>(block % n_h);
@@ -196,7 +194,7 @@ template <class PARAMS> DEV bool find_work(PARAMS &p, work_place &at)
 
 template <int DIM, int COLS> using key_rows = block_rows<cfg::BN, DIM, COLS, THREADS, attention_params>;
 
-// ---- one tile -------------------------------------------------------------------------------------------
+// ---- one tile ----------------------------------------------------------------------------------------
 
 struct warp_work {
     thread_rows<MT> rows;
@@ -205,22 +203,27 @@ struct warp_work {
 };
 
 // Scores become weights; o is scaled as they ask.
-template <bool WHOLE, bool BOTH> DEV void weigh(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, u32 diag_table)
+template <bool WHOLE, bool BOTH>
+DEV void weigh(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, u32 diag_table)
 {
     float scale[2 * MT];
     const thread_place at;
     const u32 diagonal = static_cast<u32>((at.warp_row + at.lane / 4 - at.first_column() + cfg::BN - 1) * 4);
-    score_tile<WHOLE, MT, NB, variant, BOTH, true> scores{s, w.rows, a, tile_cursor::number(tile) * cfg::BN + at.first_column(),
-                                     shared + shared_layout::DIAG + diag_table + diagonal,
-                                     tile_cursor::class_of(tile) == TILE_ALL, tile_cursor::class_of(tile) == TILE_CUT};
+    score_tile<WHOLE, MT, NB, variant, BOTH, true> scores{s,
+                                                          w.rows,
+                                                          a,
+                                                          tile_cursor::number(tile) * cfg::BN + at.first_column(),
+                                                          shared + shared_layout::DIAG + diag_table + diagonal,
+                                                          tile_cursor::class_of(tile) == TILE_ALL,
+                                                          tile_cursor::class_of(tile) == TILE_CUT};
     scores.run(scale);
     if constexpr (variant::RESCALE) {
         rescale(w.o, scale);
     }
 }
 
-// Whole tiles and others by one body of text, which compiles sooner. It is faster where registers leave room for it (D 64 and a
-// window by 4 to 6 %), and slower where they do not (causal at D 128 by 2 %, documents 4 %, ALiBi 7 %).
+// Whole tiles and others by one body of text, which compiles sooner. It is faster where registers leave room for it (D
+// 64 and a window by 4 to 6 %), and slower where they do not (causal at D 128 by 2 %, documents 4 %, ALiBi 7 %).
 constexpr bool ONE_BODY =
     variant::DEAD_ONCE && !variant::LOGISTIC && (cfg::Q_IN_REGS || (cfg::SHORT_ROWS && !variant::SCATTERED));
 
@@ -229,9 +232,10 @@ DEV void score(warp_work &w, float (&s)[MT][NB][4], u32 shared, int stage)
 {
     const thread_place at_k; // addresses are found anew for each product: fewer registers in between
     if constexpr (IN_F32) {
-        product_qk_f32<MT, NB, cfg::D_PAD>(s, shared + shared_layout::Q + lane_offset_a<HALVES * cfg::D_PAD>(at_k.lane, at_k.warp_row),
-                                           shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
-                                               lane_offset_b<HALVES * cfg::D_PAD>(at_k.lane));
+        product_qk_f32<MT, NB, cfg::D_PAD>(
+            s, shared + shared_layout::Q + lane_offset_a<HALVES * cfg::D_PAD>(at_k.lane, at_k.warp_row),
+            shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
+                lane_offset_b<HALVES * cfg::D_PAD>(at_k.lane));
     } else {
         product_qk<cfg::operand, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
             s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
@@ -254,19 +258,22 @@ DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 share
     if constexpr (IN_F32) {
         product_pv_f32<MT, NB, DB, cfg::DV_PAD>(w.o, s, v, thread_place().lane);
     } else {
-        product_pv<cfg::operand, MT, NB, DB, cfg::DV_PAD>(w.o, s, v + lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
+        product_pv<cfg::operand, MT, NB, DB, cfg::DV_PAD>(
+            w.o, s, v + lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
     }
 }
 
-// ---- kernel ---------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(fwd)
-extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all registers that it asks for, or a few spill
+// 1: all registers that it asks for, or a few spill
+extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0)
     LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
-    constexpr bool K_ONCE = cfg::SHORT_ROWS && cfg::STAGES == 1; // one place in the text loads K: sooner compiled; elsewhere 2 % slower (causal)
+    // one place in the text loads K: sooner compiled; elsewhere 2 % slower (causal)
+    constexpr bool K_ONCE = cfg::SHORT_ROWS && cfg::STAGES == 1;
 
     work_place place;
     auto &&p = own_params(launched);
@@ -283,9 +290,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
 
     const u8 *map_row = nullptr;
     if constexpr (variant::MAP) {
-        const int map_head = (variant::MAP_PER_BATCH ? at.b : 0) * (variant::MAP_PER_HEAD ? p.z.n_h : 1) + (variant::MAP_PER_HEAD ? at.h : 0);
+        const int map_head = (variant::MAP_PER_BATCH ? at.b : 0) * (variant::MAP_PER_HEAD ? p.z.n_h : 1) +
+                             (variant::MAP_PER_HEAD ? at.h : 0);
         const u32 line = static_cast<u32>(map_head * at.n_tiles + at.query_tile); // of no more than there are blocks
-        map_row = p.map + static_cast<u64>(line) * ((static_cast<u32>(p.z.len_kv) + (cfg::BN * MAP_WORD - 1)) / (cfg::BN * MAP_WORD) * MAP_WORD);
+        map_row = p.map + static_cast<u64>(line) * ((static_cast<u32>(p.z.len_kv) + (cfg::BN * MAP_WORD - 1)) /
+                                                    (cfg::BN * MAP_WORD) * MAP_WORD);
     }
     const int row1 = min(row0 + cfg::BM, p.z.len_q) - 1;
     if constexpr (variant::MAP) {
@@ -296,15 +305,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
 
     const tile_loader<cfg::BM, HALVES * cfg::D, HALVES * cfg::D_PAD, THREADS> q_rows(
         static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
-    const key_rows<HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, static_cast<const cfg::element_k *>(p.k), at.b, p.k_b, h_kv, p.k_h, p.k_t);
-    const key_rows<HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, static_cast<const cfg::element_v *>(p.v), at.b, p.v_b, h_kv, p.v_h, p.v_t);
+    const key_rows<HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, static_cast<const cfg::element_k *>(p.k), at.b,
+                                                                p.k_b, h_kv, p.k_h, p.k_t);
+    const key_rows<HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, static_cast<const cfg::element_v *>(p.v), at.b,
+                                                                   p.v_b, h_kv, p.v_h, p.v_t);
     const auto load_k = [&](int tile, int stage) {
-        k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES),
-                    tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+        k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES), tile * cfg::BN,
+                    p.z.len_kv - tile * cfg::BN);
     };
     const auto load_v = [&](int tile, int stage) {
-        v_rows.load(shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES),
-                    tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+        v_rows.load(shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES), tile * cfg::BN,
+                    p.z.len_kv - tile * cfg::BN);
     };
 
     q_rows.load(shared + shared_layout::Q, row0, p.z.len_q - row0);
@@ -337,8 +348,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < KSTEPS; k++) {
-            load_a<MT, cfg::D_PAD>(
-                w.q.r[k], shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(lane, at.warp_row), k);
+            load_a<MT, cfg::D_PAD>(w.q.r[k], shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(lane, at.warp_row),
+                                   k);
         }
     }
 
@@ -377,8 +388,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
         if constexpr (variant::DIAG) {
             if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
                 fill_diagonals<cfg::BM, cfg::BN, THREADS>(
-                    shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a,
-                    row0 + p.z.q_start, tile_cursor::number(queue[1]) * cfg::BN, static_cast<int>(threadIdx.x));
+                    shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a, row0 + p.z.q_start,
+                    tile_cursor::number(queue[1]) * cfg::BN, static_cast<int>(threadIdx.x));
             }
         }
         const auto middle = [&] {
@@ -401,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
             middle();
             if (tile >= 0) {
                 gather(w, s, a, shared, tile, stage, diag_table);
-            } else { // Q and the first K are on their way
+            } else {            // Q and the first K are on their way
                 if (next < 0) { // Q alone, which no one will read
                     copy_wait<0>();
                     __syncthreads();
@@ -420,19 +431,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
         }
     } while (queue[0] != tile_cursor::END);
 
-    const work_place end = cfg::SHORT_ROWS || HAS_SEQUENCES<attention_params> ? at : find_place(p.z); // found again where registers are dear
+    // found again where registers are dear
+    const work_place end = cfg::SHORT_ROWS || HAS_SEQUENCES<attention_params> ? at : find_place(p.z);
     finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
     if constexpr (O_FLOATS) {
         store_o_f32(w.o, p, end);
     } else {
-        if constexpr (K_ONCE && !cfg::Q_IN_REGS && cfg::D_PAD == cfg::DV_PAD) { // a warp's rows of o lie where its rows of Q did
+        // a warp's rows of o lie where its rows of Q did
+        if constexpr (K_ONCE && !cfg::Q_IN_REGS && cfg::D_PAD == cfg::DV_PAD) {
             __syncwarp();
         } else {
             copy_wait<0>();
             __syncthreads();
         }
-        store_o(w.o, shared + static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_o>),
+        store_o(w.o,
+                shared +
+                    static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_o>),
                 static_cast<cfg::element_o *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }
 }

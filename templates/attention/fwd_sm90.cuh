@@ -9,19 +9,20 @@
 #include "attention/fwd_sm90_store.cuh"
 #include "attention/fwd_sm90_weights.cuh"
 
-// ---- the tiles of a warpgroup ---------------------------------------------------------------------------
+// ---- the tiles of a warpgroup ------------------------------------------------------------------------
 
 // The table of a tile, by the whole warpgroup, under its Q K; the one before may still be in use.
 DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int tile)
 {
     if constexpr (variant::DIAG) {
         const int thread = static_cast<int>(fresh_thread() % 128);
-        const u32 table = reader.shared + shared_layout::DIAG +
-                          (2 * reader.group + reader.k.turn()) * shared_layout::DIAG_BYTES;
+        const u32 table =
+            reader.shared + shared_layout::DIAG + (2 * reader.group + reader.k.turn()) * shared_layout::DIAG_BYTES;
         fill_diagonals<64, cfg::BN, 128>(table, a, q0, tile / KEY_TILE * cfg::BN, thread);
         barrier_sync(1 + reader.group, 128);
-        return table +
-               static_cast<u32>((thread / 32 * 16 + mma_fragment<1>::first_row(lane_id()) - mma_fragment<1>::first_column(lane_id()) + cfg::BN - 1) * 4);
+        return table + static_cast<u32>((thread / 32 * 16 + mma_fragment<1>::first_row(lane_id()) -
+                                         mma_fragment<1>::first_column(lane_id()) + cfg::BN - 1) *
+                                        4);
     } else {
         return 0;
     }
@@ -153,11 +154,10 @@ DEV void clear_rests(const attention_params &p, u32 shared)
     fence_async_proxy();
 }
 
-// ---- kernel ---------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(fwd)
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    LATHE_ENTRY(fwd)(const __grid_constant__ hopper_params params)
+extern "C" __global__ void __launch_bounds__(THREADS, 1) LATHE_ENTRY(fwd)(const __grid_constant__ hopper_params params)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);

@@ -13,8 +13,8 @@ template <class PARAMS, bool APART = HAS_APART<PARAMS>, bool PAGED = HAS_PAGES<P
         return {read_for_warp(round_place(shared, round) + 12), of.keys(b)};
     }
     __device__ __forceinline__ void look_up(const PARAMS &, int, int, int) {}
-    template <map_of, int COLS>
-    __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier, int key, const PARAMS &, u64 l2) const
+    template <map_of, int COLS> __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier,
+                                                                     int key, const PARAMS &, u64 l2) const
     {
         load_tile<cfg::BN, COLS>(to, map, barrier, key, h, rows, l2);
     }
@@ -26,7 +26,10 @@ struct told_keys {
     DEV int read(u32 address) { return static_cast<int>(__float_as_uint(load_shared(address))); }
     __device__ __forceinline__ int batch() const { return read(place + 8); }
     __device__ __forceinline__ int head() const { return read(place + 12); }
-    __device__ __forceinline__ int length() const { return read(place + (shared_layout::TOKENS - shared_layout::ROUND) + 12); }
+    __device__ __forceinline__ int length() const
+    {
+        return read(place + (shared_layout::TOKENS - shared_layout::ROUND) + 12);
+    }
 };
 
 // Of batches of which not all keys are in use.
@@ -36,8 +39,8 @@ template <class PARAMS> struct key_source<PARAMS, true, false> {
 
     DEV key_source start(const tokens_at &, int, u32 shared, u32 round) { return {{round_place(shared, round)}}; }
     __device__ __forceinline__ void look_up(const PARAMS &, int, int, int) {}
-    template <map_of TENSOR, int COLS>
-    __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier, int key, const PARAMS &p, u64 l2) const
+    template <map_of TENSOR, int COLS> __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier,
+                                                                            int key, const PARAMS &p, u64 l2) const
     {
         const sequence_rows rows = {told.batch() * find_apart<TENSOR>(p), told.length()};
         load_tile<cfg::BN, COLS>(to, map, barrier, key, told.head(), rows, l2);
@@ -65,8 +68,8 @@ template <class PARAMS> struct key_source<PARAMS, true, true> {
             page = min(max(p.pages[b * p.pages_b + (key >> shift) * p.pages_step], 0), p.n_pages - 1);
         }
     }
-    template <map_of TENSOR, int COLS>
-    __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier, int key, const PARAMS &p, u64 l2) const
+    template <map_of TENSOR, int COLS> __device__ __forceinline__ void load(u32 to, const tensor_map *map, u32 barrier,
+                                                                            int key, const PARAMS &p, u64 l2) const
     {
         using shape = panels<COLS>;
         const int first = lane_id() * rows_of_box(p); // of the tile

@@ -6,24 +6,22 @@
 #include "attention/sequences.cuh"
 #include "common/tma_sm90.cuh"
 
-static_assert(
-    attention_variant<variant, inputs, attention_params>,
-    "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
-    "and the notes below name the first one that is missing");
+static_assert(attention_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
 static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16),
-              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
 static_assert(cfg::DV_PAD == round_up(cfg::D_V, cfg::D_V > 256 ? 128 : 16) && cfg::DV_PAD <= 512,
               "cfg::DV_PAD is cfg::D_V rounded up to 16, beyond 256 to 128, and at most 512");
 static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
               "cfg::WARPS, those that compute, is 8, 12 or 16");
 static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
               "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
-static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
-              "cfg::BN is a multiple of 16 in 16 .. 128");
-static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: shared_layout::ROUNDS query tiles are for no more");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5,
+              "cfg::STAGES is 1 .. 5: shared_layout::ROUNDS query tiles are for no more");
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
@@ -31,7 +29,8 @@ constexpr bool SEQUENCES = HAS_SEQUENCES<attention_params>; // packed ones, page
 static_assert(!SEQUENCES || (!cfg::PACK && !variant::MAP && cfg::DYNAMIC),
               "sequences have tiles of one head each, no map, and tiles of all lengths");
 
-static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0), "a panel of Q and K is of one tensor");
+static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0),
+              "a panel of Q and K is of one tensor");
 
 // What the kernel takes; the maps are made of the rest at launch.
 template <class PARAMS> struct behind_maps {
@@ -39,7 +38,7 @@ template <class PARAMS> struct behind_maps {
     PARAMS p;
 };
 template <class PARAMS>
-    requires requires(PARAMS p) { p.q2; }
+requires requires(PARAMS p) { p.q2; }
 struct behind_maps<PARAMS> { // the last cfg::D2 columns of q and k are tensors of their own
     tensor_map q, k, v, o, q2, k2;
     PARAMS p;
@@ -51,7 +50,7 @@ using hopper_params = behind_maps<attention_params>;
 constexpr int SHARERS = 16 * cfg::WARPS / cfg::BM;
 constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 
-// ---- shared memory --------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
 constexpr int SMEM_LIMIT = 232448;
 
@@ -61,18 +60,18 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::element_v>;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * ELEMENT_BYTES<cfg::element_q>; // of a warpgroup
     static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * ELEMENT_BYTES<cfg::element_o> : 0;
-    static constexpr int ROUNDS = 8; // query tiles, see round_place
+    static constexpr int ROUNDS = 8;                      // query tiles, see round_place
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
-    static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
+    static constexpr int O = cfg::Q_STAGES * Q_BYTES;     // within a warpgroup's slab; Q is first
     static constexpr int SLAB = O + O_BYTES;
     static constexpr int K = GROUPS * SLAB; // stages, one after the other
     static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
     static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 8 bytes
     static constexpr int K_RING = TILES + 8 * cfg::STAGES;
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
-    static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
+    static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES;           // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
-    static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and its last K is next
+    static constexpr int TOLD = ROUND + 16 * ROUNDS;  // two barriers each: it stands there, and its last K is next
     static constexpr int TOKENS = TOLD + 16 * ROUNDS; // where SEQUENCES: 16 bytes each, as ROUND
     static constexpr int ORDER = TOKENS + (SEQUENCES ? 16 * ROUNDS : 0); // attention/sequence_tiles_sm90.cuh
     static constexpr int DIAG = ORDER + (SEQUENCES ? 16 : 0);
@@ -80,7 +79,8 @@ struct shared_layout {                            // offsets in bytes
     static_assert(GROUPS <= 4 && Q_BYTES % 1024 == 0 && SLAB % 1024 == 0, "slabs start on multiples of their pattern");
     static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int fwd = shared_layout::BYTES;
 }
 
@@ -92,13 +92,10 @@ constexpr int DB = O_COLUMNS / 8;
 constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 40 : 32;
 constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 232 : cfg::WARPS == 12 ? 160 : 112;
 
-// ---- which rows ----------------------------------------------------------------------------------------
+// ---- which rows --------------------------------------------------------------------------------------
 
 // Number of the thread's warpgroup among those that compute, as one register for the warp.
-DEV u32 worker_group()
-{
-    return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
-}
+DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
 
 // Where a warp of those that compute works in a query tile: row i of a warpgroup's 64 is token i / heads of
 // head h + i % heads.
@@ -106,17 +103,23 @@ struct hopper_place {
     int b, h, heads;
     int share; // share_of_head
     int query_tile;
-    int row0;   // first token of the block's tile
-    int tokens; // of a warpgroup
+    int row0;         // first token of the block's tile
+    int tokens;       // of a warpgroup
     int group, first; // the warpgroup among those with rows of their own; the thread's first row in it
     int column0;      // of o
     int lane, len_q;
 
     __device__ __forceinline__ bool leads() const { return column0 == 0; } // of the warps with these rows
     __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
-    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + first + mma_fragment<1>::row(r) - token(r) * heads : h; }
+    __device__ __forceinline__ int head(int r) const
+    {
+        return cfg::PACK ? h + first + mma_fragment<1>::row(r) - token(r) * heads : h;
+    }
     // The token of the thread's row r: the warpgroup's n'th,
-    __device__ __forceinline__ int token(int r) const { return (first + mma_fragment<1>::row(r)) * share >> SHARE_BITS; }
+    __device__ __forceinline__ int token(int r) const
+    {
+        return (first + mma_fragment<1>::row(r)) * share >> SHARE_BITS;
+    }
     // and as a row; len_q where it is none's.
     __device__ __forceinline__ int row(int r) const
     {
@@ -147,7 +150,7 @@ DEV hopper_place find_place(const attention_params &p, const query_tile &tile, i
     return at;
 }
 
-// ---- what the warps tell each other ----------------------------------------------------------------------
+// ---- what the warps tell each other ------------------------------------------------------------------
 
 using place = ring_place<cfg::STAGES>;
 using q_place = ring_place<cfg::Q_STAGES>;
@@ -169,10 +172,7 @@ constexpr int KEY_TILE = 256;
 constexpr int NO_TILE = 0;
 constexpr int WHOLE_BITS = 0xaa; // of all warpgroups
 static_assert(TILE_NONE == 0 && TILE_SOME == 1 && TILE_ALL == 2 && TILE_CUT == 3, "two bits tell which");
-DEV u32 tile_words(u32 shared, u32 stage)
-{
-    return shared + shared_layout::TILES + 8 * stage;
-}
+DEV u32 tile_words(u32 shared, u32 stage) { return shared + shared_layout::TILES + 8 * stage; }
 
 // Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp
 // that loads Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their
@@ -234,7 +234,10 @@ template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct round_tokens {
 template <class PARAMS> struct round_tokens<PARAMS, true> {
     using rows = sequence_rows;
     sequences::extent at;
-    DEV u32 place(u32 shared, u32 round) { return shared + shared_layout::TOKENS + 16 * (round % shared_layout::ROUNDS); }
+    DEV u32 place(u32 shared, u32 round)
+    {
+        return shared + shared_layout::TOKENS + 16 * (round % shared_layout::ROUNDS);
+    }
     DEV round_tokens read(u32 shared, u32 round)
     {
         const u32 from = place(shared, round);

@@ -7,10 +7,7 @@
 
 constexpr int MAP_ROWS = 64; // of a class: a warpgroup's, which passes over what has nothing for its own rows
 
-DEV i64 map_line_bytes(const sizes &z)
-{
-    return round_up((z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
-}
+DEV i64 map_line_bytes(const sizes &z) { return round_up((z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD); }
 
 // The part of the map for a query tile: a line of bytes for each warpgroup's rows, or the ranges of the reads, of each
 // key tile.
@@ -23,7 +20,8 @@ DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
             const i64 key_tiles = (p.z.len_kv + cfg::BN - 1) / cfg::BN;
             return p.map + map_head * key_tiles * variant::READS * static_cast<i64>(sizeof(uint2));
         } else {
-            return p.map + (map_head * ((p.z.len_q + MAP_ROWS - 1) / MAP_ROWS) + at.row0 / MAP_ROWS) * map_line_bytes(p.z);
+            return p.map +
+                   (map_head * ((p.z.len_q + MAP_ROWS - 1) / MAP_ROWS) + at.row0 / MAP_ROWS) * map_line_bytes(p.z);
         }
     } else {
         return nullptr;
@@ -107,10 +105,10 @@ template <class V> struct tile_reads<V, true> {
 // computing warp has to.
 struct key_tiles {
     static constexpr int CHUNK = 32 * 32; // tiles of 32 groups
-    int chunk; // its first tile
+    int chunk;                            // its first tile
     u32 groups; // of 32 tiles each, a bit each: those of the chunk with something for the query tile, still to come
-    u32 rest; // of the 32 tiles of the group at hand, those that are still to come: a bit each
-    u32 mine; // this lane's with its classes, as it is told
+    u32 rest;   // of the 32 tiles of the group at hand, those that are still to come: a bit each
+    u32 mine;   // this lane's with its classes, as it is told
     tile_reads<variant> reads;
 
     __device__ __forceinline__ void start(const sizes &z)
@@ -124,7 +122,8 @@ struct key_tiles {
     __device__ __forceinline__ static bool group_of_map(const sizes &z, const u8 *map_row, int row0, int tile)
     {
         constexpr int WORDS = 32 / MAP_WORD;
-        const int words = (z.len_kv + cfg::BN * MAP_WORD - 1) / (cfg::BN * MAP_WORD) - tile / MAP_WORD; // what ends the last is not written
+        // what ends the last is not written
+        const int words = (z.len_kv + cfg::BN * MAP_WORD - 1) / (cfg::BN * MAP_WORD) - tile / MAP_WORD;
         u32 some = 0;
 #pragma unroll 1
         for (int i = 0; i < shared_layout::GROUPS / SHARERS && row0 + i * MAP_ROWS < z.len_q; i++) {
@@ -235,12 +234,14 @@ template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32
     constexpr int D1 = cfg::D_PAD - cfg::D2;
     of.load<OF_K, D1>(to, &params.k, full, token, params.p, L2_KEEP);
     if constexpr (requires { params.k2; }) {
-        of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * ELEMENT_BYTES<cfg::element_k>, &params.k2, full, token, params.p, L2_KEEP);
+        of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * ELEMENT_BYTES<cfg::element_k>, &params.k2, full, token, params.p,
+                                L2_KEEP);
     }
 }
 
 // Rows of Q, likewise. head: where rows of several take turns, the number of their group.
-template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b, const tokens_at &of)
+template <class PARAMS>
+DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b, const tokens_at &of)
 {
     constexpr int D1 = cfg::D_PAD - cfg::D2;
     if constexpr (cfg::PACK) {
@@ -250,9 +251,11 @@ template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u
     }
     if constexpr (requires { params.q2; }) {
         if constexpr (cfg::PACK) {
-            load_packed_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head, b, L2_STREAM);
+            load_packed_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head,
+                                          b, L2_STREAM);
         } else {
-            load_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head, of.queries<OF_Q2>(params.p, b), L2_STREAM);
+            load_tile<64, cfg::D2>(to + 64 * D1 * ELEMENT_BYTES<cfg::element_q>, &params.q2, full, token, head,
+                                   of.queries<OF_Q2>(params.p, b), L2_STREAM);
         }
     }
 }
@@ -291,7 +294,8 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
             }
         });
         if (tile != NO_TILE) {
-            load_key_rows(shared + shared_layout::K + k.stage * shared_layout::K_BYTES, params, full, tile / KEY_TILE * cfg::BN, of);
+            load_key_rows(shared + shared_layout::K + k.stage * shared_layout::K_BYTES, params, full,
+                          tile / KEY_TILE * cfg::BN, of);
         }
         k = k.next();
     }
@@ -306,7 +310,7 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
                 mbarrier_arrive_expect(full, shared_layout::V_BYTES);
             });
             of.load<OF_V, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES, &params.v, full,
-                                 tile / KEY_TILE * cfg::BN, params.p, L2_KEEP);
+                                       tile / KEY_TILE * cfg::BN, params.p, L2_KEEP);
             v = v.next();
         }
     }
@@ -370,7 +374,8 @@ DEV void load_keys(const hopper_params &params, u32 shared)
 }
 
 // Tells of the block's n'th query tile, and loads its Q. By one thread.
-DEV void load_round(const hopper_params &params, u32 shared, u32 round, const query_tile &query, const tokens_at &of, int share)
+DEV void load_round(const hopper_params &params, u32 shared, u32 round, const query_tile &query, const tokens_at &of,
+                    int share)
 {
     const attention_params &p = params.p;
     const bool none = query.number == query_tile::NONE;
@@ -388,7 +393,8 @@ DEV void load_round(const hopper_params &params, u32 shared, u32 round, const qu
         if (none) {
             mbarrier_arrive(full);
         } else if constexpr (cfg::PACK) {
-            mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * ELEMENT_BYTES<cfg::element_q>));
+            mbarrier_arrive_expect(full,
+                                   static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * ELEMENT_BYTES<cfg::element_q>));
             load_query_rows(q, params, full, token, static_cast<int>(group), at.b, of);
         } else {
             mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
@@ -493,8 +499,8 @@ template <class PARAMS> struct query_stream<PARAMS, true> {
             }
             mbarrier_wait(ending_barrier(shared, round), round_parity(round));
             if (lane_id() == 0) {
-                const tile_counter counter = {
-                    {p.tile_counter, static_cast<u32>(sequence_tiles<PARAMS>::read(words(shared), sequence_tiles<PARAMS>::ITEMS))}};
+                const tile_counter counter = {{p.tile_counter, static_cast<u32>(sequence_tiles<PARAMS>::read(
+                                                                   words(shared), sequence_tiles<PARAMS>::ITEMS))}};
                 number = counter.take(counter.ask(), number);
             }
             number = __shfl_sync(ALL_LANES, number, 0);

@@ -67,15 +67,15 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::operand, cfg::BN, cfg::D_PAD, 64, GROUPED>(w.s[0], KEEPS_Q ? q : describe_q_now(),
-                                                                 shared + shared_layout::K +
-                                                                     k.stage * shared_layout::K_BYTES);
+        start_qk<cfg::operand, cfg::BN, cfg::D_PAD, 64, GROUPED>(
+            w.s[0], KEEPS_Q ? q : describe_q_now(), shared + shared_layout::K + k.stage * shared_layout::K_BYTES);
     }
     // sum: 0 where o is to be that of this tile alone; then 1.
     __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
     {
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
-        const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * ELEMENT_BYTES<cfg::element_v>) : 0; // whole panels
+        // whole panels
+        const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * ELEMENT_BYTES<cfg::element_v>) : 0;
         start_pv<cfg::operand, O_COLUMNS, cfg::BN, GROUPED>(
             w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
         sum = 1;
@@ -92,10 +92,7 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
             mbarrier_arrive(empty);
         }
     }
-    __device__ __forceinline__ void leave_q() const
-    {
-        leave(rings::q(shared, group).empty(q_at().stage));
-    }
+    __device__ __forceinline__ void leave_q() const { leave(rings::q(shared, group).empty(q_at().stage)); }
     // The last one of a query tile takes Q along.
     __device__ __forceinline__ void leave_k()
     {

@@ -17,7 +17,8 @@ DEV void wait_for_stores()
 }
 
 // By the whole warpgroup: its slab is written, and then read by one thread's stores until the next query tile.
-DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u32 slab, const hopper_place &at, const tokens_at &of)
+DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u32 slab, const hopper_place &at,
+                     const tokens_at &of)
 {
     const u32 to = slab + shared_layout::O;
     const u32 barrier = 1 + worker_group();
@@ -38,7 +39,8 @@ DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u3
         if constexpr (cfg::PACK) {
             store_packed_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h / at.heads, at.b);
         } else {
-            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, of.queries<OF_O>(params.p, at.b));
+            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h,
+                                      of.queries<OF_O>(params.p, at.b));
         }
     }
 }
@@ -50,14 +52,14 @@ DEV void store_o_direct(const float (&o)[1][DB][4], const attention_params &p, c
     for (int r = 0; r < 2; r++) {
         const bool there = at.row(r) < p.z.len_q;
         cfg::element_o *to = static_cast<cfg::element_o *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h +
-                           at.row(r) * p.o_t + at.column0 + 8 * (at.lane & 3);
+                             at.row(r) * p.o_t + at.column0 + 8 * (at.lane & 3);
 #pragma unroll
         for (int d = 0; d < DB; d += 4) {
             u32 word[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 word[i] = d + i < DB ? pack<cfg::element_o>(o[0][min_of(d + i, DB - 1)][2 * r],
-                                                          o[0][min_of(d + i, DB - 1)][2 * r + 1])
+                                                            o[0][min_of(d + i, DB - 1)][2 * r + 1])
                                      : 0;
             }
             const uint4 piece = transpose_four(word, at.lane);

@@ -8,7 +8,8 @@
 template <bool WHOLE>
 DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, bool cut, u32 entry, float (&scale)[2])
 {
-    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry, whole, cut};
+    score_tile<WHOLE, 1, NB> scores{
+        w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry, whole, cut};
     scores.run(scale);
 }
 
@@ -18,7 +19,8 @@ DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, bool cut, u
 template <class V> DEV bool weigh_kept(warp_work &w, const at_head &a, const tile_reader &reader, int tile, u32 entry)
 {
     float scale[2];
-    score_tile<true, 1, NB, typename V::kept> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry};
+    score_tile<true, 1, NB, typename V::kept> scores{
+        w.s, w.rows, a, tile / KEY_TILE * cfg::BN + mma_fragment<1>::first_column(lane_id()), entry};
     scores.weigh();
     if (barrier_any(1 + shared_layout::GROUPS + reader.group, 128, !scores.serves())) {
         return false;
@@ -43,10 +45,10 @@ DEV void weigh_first(warp_work &w, const at_head &a, tile_reader &reader, int ti
     }
 }
 
-// A later one, with o's factor where the variant keeps maxima: there it is rarely another than 1. K of the tile is given back, unless the
-// products have to be made anew as soon as they are weighed.
-// What the barrier's vote decides is done in branches that change nothing of the reader: the compiler takes the vote
-// for one that may differ between lanes, and would keep all places in registers of every lane from there on.
+// A later one, with o's factor where the variant keeps maxima: there it is rarely another than 1. K of the tile is
+// given back, unless the products have to be made anew as soon as they are weighed. What the barrier's vote decides is
+// done in branches that change nothing of the reader: the compiler takes the vote for one that may differ between
+// lanes, and would keep all places in registers of every lane from there on.
 template <class V>
 DEV void weigh_next(warp_work &w, const at_head &a, tile_reader &reader, int tile, u32 entry, float (&scale)[2])
 {

@@ -1,11 +1,12 @@
-// attention/key_rows.cuh: rows of K and V that one warp copies into a tile, of a tensor with a place for each key, or of
+// attention/key_rows.cuh: rows of K and V that one warp copies into a tile, of a tensor with a place for each key, or
+// of
 // pages: key j then lies in page pages[b][j / page], at j % page of it. What the list says is clamped into the tensor.
 #pragma once
 #include "attention/sequences.cuh"
 #include "common/mma_sm80.cuh"
 
-// Where a lane finds row `lane` of a tile: in which page, and where in it. Looked up ahead of the copies, for the list lies in
-// global memory.
+// Where a lane finds row `lane` of a tile: in which page, and where in it. Looked up ahead of the copies, for the list
+// lies in global memory.
 struct page_place {
     int page, row;
 };
@@ -28,8 +29,8 @@ template <int ROWS, int DIM, int COLS> struct warp_loader {
     static constexpr int STEP = 32 / ACROSS;                               // rows at a time
     static_assert(ROWS % STEP == 0, "whole steps of rows");
 
-    // The first `left` rows, and zeros behind them. from: the head's first row; of pages, of page 0. first: the place of row 0, of
-    // pages the lane's own row's. Strides are in elements.
+    // The first `left` rows, and zeros behind them. from: the head's first row; of pages, of page 0. first: the place
+    // of row 0, of pages the lane's own row's. Strides are in elements.
     template <bool PAGED, class T>
     DEV void load(u32 tile, const T *from, i64 of_page, i64 of_row, const page_place &first, int left)
     {
@@ -71,8 +72,8 @@ template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct page_lo
 
     template <class T>
     __device__ __forceinline__ page_loader(const PARAMS &params, const T *head, int sequence, i64 of_page, i64 of_row)
-        : p(params), from(reinterpret_cast<const char *>(head)), b(sequence), page_bytes(of_page * static_cast<i64>(sizeof(T))),
-          row_bytes(of_row * static_cast<i64>(sizeof(T)))
+        : p(params), from(reinterpret_cast<const char *>(head)), b(sequence),
+          page_bytes(of_page * static_cast<i64>(sizeof(T))), row_bytes(of_row * static_cast<i64>(sizeof(T)))
     {
     }
 
@@ -103,18 +104,19 @@ template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct page_lo
 };
 
 // Rows of a key head of batch b, or of sequence b in its pages.
-template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct block_rows : tile_loader<ROWS, DIM, COLS, THREADS> {
-    template <class T>
-    __device__ __forceinline__ block_rows(const PARAMS &, const T *all, int b, i64 of_batch, int h, i64 of_head, i64 of_row)
+template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct block_rows
+    : tile_loader<ROWS, DIM, COLS, THREADS> {
+    template <class T> __device__ __forceinline__ block_rows(const PARAMS &, const T *all, int b, i64 of_batch, int h,
+                                                             i64 of_head, i64 of_row)
         : tile_loader<ROWS, DIM, COLS, THREADS>(all + b * of_batch + h * of_head, of_row)
     {
     }
 };
 template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS>
-    requires HAS_PAGES<PARAMS>
+requires HAS_PAGES<PARAMS>
 struct block_rows<ROWS, DIM, COLS, THREADS, PARAMS> : page_loader<ROWS, DIM, COLS, THREADS, PARAMS> {
-    template <class T>
-    __device__ __forceinline__ block_rows(const PARAMS &p, const T *all, int b, i64 of_page, int h, i64 of_head, i64 of_row)
+    template <class T> __device__ __forceinline__ block_rows(const PARAMS &p, const T *all, int b, i64 of_page, int h,
+                                                             i64 of_head, i64 of_row)
         : page_loader<ROWS, DIM, COLS, THREADS, PARAMS>(p, all + h * of_head, b, of_page, of_row)
     {
     }

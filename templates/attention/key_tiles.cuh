@@ -6,7 +6,7 @@
 #include "common/mma_sm80.cuh"
 #include "attention/score_passes.cuh"
 
-// ---- which rows and tiles -------------------------------------------------------------------------------
+// ---- which rows and tiles ----------------------------------------------------------------------------
 
 // Where a thread works. Computed anew where it is needed, so that nothing of it has to stay in registers
 // through the main loop.
@@ -23,28 +23,29 @@ struct work_place {
     static constexpr int column0 = 0;                              // of o
 };
 
-// Walks the key tiles that have live pairs, from the last one down: where scores fall with the distance, the rows' maxima
-// are found early. All warps of the block get the same answers. Each lane classifies a tile, or loads the classes of four
-// neighbours from a map, ahead of the walk; 32 tiles at a time are then bits that all lanes know.
+// Walks the key tiles that have live pairs, from the last one down: where scores fall with the distance, the rows'
+// maxima are found early. All warps of the block get the same answers. Each lane classifies a tile, or loads the
+// classes of four neighbours from a map, ahead of the walk; 32 tiles at a time are then bits that all lanes know.
 struct tile_cursor {
     static constexpr int IDLE = -2; // before the first tile
     static constexpr int END = -1;  // after the last
     static constexpr int OWN = variant::MAP ? 4 : 1;
     int first;     // of the 32 tiles at hand
     u32 low, high; // bits of their classes, of those that are still to come
-    u32 mine = 0;  // of the 32 OWN tiles that hold those before `first`: the class of this lane's, or OWN in a byte each
-
+    // of the 32 OWN tiles that hold those before `first`: the class of this lane's, or OWN in a byte each
+    u32 mine = 0;
 
     // Of the 32 OWN tiles from `from` on, for rows row0 to row1.
     __device__ __forceinline__ void look(const at_head &a, const u8 *map_row, int row0, int row1, int from)
     {
         const int tile = from + OWN * lane_id();
         const int kv0 = tile * cfg::BN; // len_kv + 127 BN fits
-        if (kv0 < a.z.len_kv) { // others are told by their place
+        if (kv0 < a.z.len_kv) {         // others are told by their place
             if constexpr (variant::MAP) {
                 mine = *reinterpret_cast<const u32 *>(map_row + tile); // lines of a map are whole words
             } else if constexpr (variant::MASKED) {
-                mine = static_cast<u32>(variant::classify(a.x, a.z, a.head, row0, row1, kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
+                mine = static_cast<u32>(
+                    variant::classify(a.x, a.z, a.head, row0, row1, kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
             } else {
                 mine = TILE_ALL;
             }
@@ -65,7 +66,8 @@ struct tile_cursor {
 
     __device__ __forceinline__ void start(const at_head &a, const u8 *map_row, int row0, int row1)
     {
-        first = static_cast<int>((static_cast<u32>(a.z.len_kv) + (32 * OWN * cfg::BN - 1)) / (32 * OWN * cfg::BN) * (32 * OWN));
+        first = static_cast<int>((static_cast<u32>(a.z.len_kv) + (32 * OWN * cfg::BN - 1)) / (32 * OWN * cfg::BN) *
+                                 (32 * OWN));
         low = 0;
         high = 0;
         if (first > 0) {
@@ -102,16 +104,15 @@ struct tile_cursor {
     }
 };
 
-// ---- the end of the rows --------------------------------------------------------------------------------
+// ---- the end of the rows -----------------------------------------------------------------------------
 
 struct sum_of_four {
     __device__ __forceinline__ float operator()(float x) const { return sum4(x); }
 };
 
 // o times the variant's factor; finals to memory: of the four threads of a row, each stores those of one of the rows.
-template <int MT, int DB, class PLACE>
-DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p,
-                     const at_head &a, const PLACE &at)
+template <int MT, int DB, class PLACE> DEV void
+finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p, const at_head &a, const PLACE &at)
 {
     using fragment = mma_fragment<MT>;
     constexpr int ROWS = fragment::ROWS, SHARERS = fragment::SHARERS;
@@ -151,7 +152,9 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
 #pragma unroll
     for (int i = 0; i < MT * DB * 4; i++) { // rows without a live pair, whatever they gathered
         float &x = o[i / (DB * 4)][i / 4 % DB][i % 4];
-        x = (rows.seen >> (i / (DB * 4) * 2 + i % 4 / 2) & 1u) != 0 ? x : cfg::O_MARKED ? __uint_as_float(EMPTY_ROW) : 0.0f;
+        x = (rows.seen >> (i / (DB * 4) * 2 + i % 4 / 2) & 1u) != 0 ? x
+            : cfg::O_MARKED                                         ? __uint_as_float(EMPTY_ROW)
+                                                                    : 0.0f;
     }
 }
 
@@ -161,8 +164,8 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, con
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
         if (at.row(r) < p.z.len_q) {
-            float *to = static_cast<float *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h + at.row(r) * p.o_t +
-                        at.column0 + mma_fragment<MT>::first_column(at.lane);
+            float *to = static_cast<float *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h + at.row(r) * p.o_t + at.column0 +
+                        mma_fragment<MT>::first_column(at.lane);
 #pragma unroll
             for (int d = 0; d < DB; d++) {
                 if (cfg::D_V == cfg::DV_PAD || at.column0 + 8 * d < cfg::D_V) {
@@ -176,9 +179,8 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, con
 
 // Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
 // `staging`: shared memory for the rows of this warp.
-template <int MT, int DB>
-DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out, i64 row_stride,
-                 const work_place &at, int len_q)
+template <int MT, int DB> DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out,
+                                           i64 row_stride, const work_place &at, int len_q)
 {
     using shape = swizzle<cfg::DV_PAD>;
 #pragma unroll
@@ -194,7 +196,8 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out, 
     __syncwarp();
     constexpr int PIECES = cfg::D_V / 8;
     const int row0 = at.row0 + at.warp_row;
-    if constexpr (32 % PIECES == 0) { // a lane's rows lie STEP apart, and so do its addresses, but for the turn of the rows
+    // a lane's rows lie STEP apart, and so do its addresses, but for the turn of the rows
+    if constexpr (32 % PIECES == 0) {
         constexpr int STEP = 32 / PIECES;
         const int row = at.lane / PIECES;
         const u32 from = staging + shape::offset(row, at.lane % PIECES);
@@ -203,7 +206,8 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element_o *out, 
 #pragma unroll
         for (int i = 0; i < 16 * MT / STEP; i++) {
             if (row0 + row + i * STEP < len_q) {
-                const uint4 x = load_shared16((from ^ static_cast<u32>(shape::turn(i * STEP) * 16)) + static_cast<u32>(i * STEP * shape::ROW_BYTES));
+                const uint4 x = load_shared16((from ^ static_cast<u32>(shape::turn(i * STEP) * 16)) +
+                                              static_cast<u32>(i * STEP * shape::ROW_BYTES));
                 __stcs(reinterpret_cast<uint4 *>(to), x);
             }
             to += step;

@@ -1,10 +1,11 @@
-// attention/latent_rows.cuh: where rows of Q and K lie in kernels for latent attention, 16 bytes at a time: in q and k, and behind
-// them in q2 and k2 where a spec has them, of pages too.
+// attention/latent_rows.cuh: where rows of Q and K lie in kernels for latent attention, 16 bytes at a time: in q and k,
+// and behind them in q2 and k2 where a spec has them, of pages too.
 #pragma once
 #include "attention/decode_rows.cuh"
 #include "attention/key_rows.cuh"
 
-namespace mla {
+namespace mla
+{
 
 using namespace decode;
 
@@ -17,7 +18,8 @@ template <class PARAMS> DEV const cfg::element_q *query_columns(const PARAMS &p,
 {
     if constexpr (requires { p.q2; }) {
         if (column >= D1) {
-            return static_cast<const cfg::element_q *>(p.q2) + w.b * p.q2_b + w.head(row) * p.q2_h + w.token(row) * p.q2_t + (column - D1);
+            return static_cast<const cfg::element_q *>(p.q2) + w.b * p.q2_b + w.head(row) * p.q2_h +
+                   w.token(row) * p.q2_t + (column - D1);
         }
     }
     return static_cast<const cfg::element_q *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t + column;
@@ -38,9 +40,15 @@ struct key_columns {
             k2 = static_cast<const cfg::element_k *>(p.k2) + w.h_kv * p.k2_h + at.page * p.k2_b + at.row * p.k2_t - D1;
         }
     }
-    __device__ __forceinline__ bool inside(int column) const { return exists && (cfg::D == cfg::D_PAD || column < cfg::D); }
+    __device__ __forceinline__ bool inside(int column) const
+    {
+        return exists && (cfg::D == cfg::D_PAD || column < cfg::D);
+    }
     // Of a column inside; of others 0 is asked for, which is not read.
-    __device__ __forceinline__ const cfg::element_k *at(int column) const { return (cfg::D2 == 0 || column < D1 ? k : k2) + column; }
+    __device__ __forceinline__ const cfg::element_k *at(int column) const
+    {
+        return (cfg::D2 == 0 || column < D1 ? k : k2) + column;
+    }
 };
 
 } // namespace mla

@@ -6,8 +6,9 @@
 #pragma once
 #include "common/base.cuh"
 
-constexpr float SMALL_WEIGHT = 0x1.6ap-7f; // e^2, always the same way, is 2^-13: half of what rounding to f16 may do, or less
-constexpr float MOST_WEIGHT = 0x1p60f;  // e / (1 + e) is 1, and a product of two 1 + e is finite
+// e^2, always the same way, is 2^-13: half of what rounding to f16 may do, or less
+constexpr float SMALL_WEIGHT = 0x1.6ap-7f;
+constexpr float MOST_WEIGHT = 0x1p60f; // e / (1 + e) is 1, and a product of two 1 + e is finite
 
 // ALL: no pair is dead. A dead one may be NaN, and must not meet its neighbour.
 template <bool ALL, int MT, int NB> DEV void logistic_weights(float (&s)[MT][NB][4])

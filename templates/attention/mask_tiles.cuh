@@ -1,22 +1,24 @@
-// attention/mask_tiles.cuh: classes of the tiles of a mask that is judged once a launch, for the kernels that write a map of them.
+// attention/mask_tiles.cuh: classes of the tiles of a mask that is judged once a launch, for the kernels that write a
+// map of them.
 //
-// Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1, where
-// b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. The
-// result does not depend on m; with several tiles a warp, rows are looked at less often, and half of the tiles of a causal mask are told by
-// their corners. Under MAP_BLOCKS a tile is one pair, and a thread's.
-// Out: map[b'][h'][query tile][key tile], one tile_class in a byte each; lines are whole multiples of ALIGN bytes, whose last
-// ones are not written. Pairs beyond the lengths do not count.
+// Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1,
+// where b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. The result
+// does not depend on m; with several tiles a warp, rows are looked at less often, and half of the tiles of a causal
+// mask are told by their corners. Under MAP_BLOCKS a tile is one pair, and a thread's. Out: map[b'][h'][query tile][key
+// tile], one tile_class in a byte each; lines are whole multiples of ALIGN bytes, whose last ones are not written.
+// Pairs beyond the lengths do not count.
 #pragma once
 #include "common/concepts.cuh"
 
 constexpr int MAP_THREADS = 256;
 constexpr int MAP_WARPS = MAP_THREADS / 32;
 
-namespace tilemap {
+namespace tilemap
+{
 
 [[maybe_unused]] constexpr int STEP = 16; // columns between two looks at whether the answer is known
 
-template <int BM> struct tile_rows { // a lane's rows of the query tile: made once, used with every key tile
+template <int BM> struct tile_rows {            // a lane's rows of the query tile: made once, used with every key tile
     static constexpr int ROWS = (BM + 31) / 32; // of one lane
     variant::row row[ROWS];
     bool exists[ROWS];
@@ -34,7 +36,8 @@ template <int BM> DEV tile_rows<BM> make_rows(const map_params &p, const variant
     return rows;
 }
 
-// So many heads have a line of the map in common that a look at pairs pays; where it does not, an undecided tile is TILE_SOME.
+// So many heads have a line of the map in common that a look at pairs pays; where it does not, an undecided tile is
+// TILE_SOME.
 DEV bool looks(const sizes &z)
 {
     const int heads = (variant::MAP_PER_BATCH ? 1 : z.n_b) * (variant::MAP_PER_HEAD ? 1 : z.n_h);
@@ -42,8 +45,8 @@ DEV bool looks(const sizes &z)
 }
 
 // By looking at every pair. `cols`: in shared memory, those of the tile.
-template <int BM>
-DEV int look_at(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int n_cols, const variant::col *cols)
+template <int BM> DEV int look_at(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int n_cols,
+                                  const variant::col *cols)
 {
     bool any = false;
     bool all = true;
@@ -66,8 +69,8 @@ DEV int look_at(const map_params &p, const variant::head &head, const tile_rows<
 }
 
 // The same where `cols` is this warp's place for them.
-template <int BM>
-DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int kv0, int n_cols, variant::col *cols)
+template <int BM> DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int kv0,
+                               int n_cols, variant::col *cols)
 {
     __syncwarp(); // the tile before is read
     for (int i = lane_id(); i < n_cols; i += 32) {
@@ -77,13 +80,14 @@ DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM>
     return look_at(p, head, rows, n_cols, cols);
 }
 
-// By looking at every pair, each lane at columns of its own: reads by row and column lie beside each other. row_at(i): the
-// tile's, the same for all lanes; col_at(i), i < BN: where there are fewer, one of them.
-template <int BN, class ROW_AT, class COL_AT>
-DEV int look_by_column(const map_params &p, const variant::head &head, int n_rows, const ROW_AT &row_at, const COL_AT &col_at)
+// By looking at every pair, each lane at columns of its own: reads by row and column lie beside each other. row_at(i):
+// the tile's, the same for all lanes; col_at(i), i < BN: where there are fewer, one of them.
+template <int BN, class ROW_AT, class COL_AT> DEV int
+look_by_column(const map_params &p, const variant::head &head, int n_rows, const ROW_AT &row_at, const COL_AT &col_at)
 {
     constexpr int COLS = (BN + 31) / 32; // of one lane
-    constexpr int ROWS = COLS <= 2 ? 8 : 4; // between two looks at whether the answer is known: their reads are on their way together
+    // between two looks at whether the answer is known: their reads are on their way together
+    constexpr int ROWS = COLS <= 2 ? 8 : 4;
     variant::col col[COLS];
 #pragma unroll
     for (int i = 0; i < COLS; i++) {
@@ -147,11 +151,12 @@ template <class V> struct read_ranges {
     }
 };
 
-// The least and the largest of what is read in a box of n0 x n1 x n2 x n3 places, by a warp; of a box with more places than some
-// a look at pairs costs no more, and nothing is told.
+// The least and the largest of what is read in a box of n0 x n1 x n2 x n3 places, by a warp; of a box with more places
+// than some a look at pairs costs no more, and nothing is told.
 struct find_box {
     static constexpr int MOST = 1024;
-    template <class LOAD> __device__ __forceinline__ void operator()(int &low, int &high, int n0, int n1, int n2, int n3, const LOAD &load) const
+    template <class LOAD> __device__ __forceinline__ void operator()(int &low, int &high, int n0, int n1, int n2,
+                                                                     int n3, const LOAD &load) const
     {
         const auto fits = [](int a, int n) { return a > 0 && n > 0 && n <= MOST && a * n <= MOST ? a * n : 0; };
         const int n = fits(fits(fits(fits(1, n0), n1), n2), n3);
@@ -209,9 +214,10 @@ template <class V, int BM, int BN> struct guess<V, BM, BN, true> {
         int read[read_ranges<V>::READS];
         ranges.clear(false);
         constexpr int AT_ONCE = BN <= 128 ? (BN + 31) / 32 : 1; // loads on their way
-#pragma unroll (AT_ONCE)
+#pragma unroll(AT_ONCE)
         for (int i = 0; V::READS > 0 && i < (BN + 31) / 32; i++) {
-            V::col_reads(p.x, p.z, head, V::make_col(p.x, p.z, head, min(kv0 + min(lane_id() + 32 * i, BN - 1), kv1)), read);
+            V::col_reads(p.x, p.z, head, V::make_col(p.x, p.z, head, min(kv0 + min(lane_id() + 32 * i, BN - 1), kv1)),
+                         read);
             ranges.take(read, false);
         }
         ranges.share(false);
@@ -223,8 +229,8 @@ template <class V, int BM, int BN> struct guess<V, BM, BN, true> {
 };
 
 // For a kernel that classifies tiles itself: what each read by column gives on the keys of each key tile.
-// Launch: blocks = b' * h' * m, for m as above without the query tiles. Out: uint2 map[b'][h'][key tile][READS], low and high;
-// those by row are not written.
+// Launch: blocks = b' * h' * m, for m as above without the query tiles. Out: uint2 map[b'][h'][key tile][READS], low
+// and high; those by row are not written.
 template <class V, int BN> DEV void write_ranges(const map_params &p)
 {
     const sizes &z = p.z;
@@ -254,7 +260,8 @@ template <class V, int BN> DEV void write_ranges(const map_params &p)
 #pragma unroll
             for (int k = 0; k < V::READS; k++) {
                 if ((V::READS_BY_ROW >> k & 1u) == 0) {
-                    out[static_cast<i64>(tile) * V::READS + k] = make_uint2(static_cast<u32>(ranges.low[k]), static_cast<u32>(ranges.high[k]));
+                    out[static_cast<i64>(tile) * V::READS + k] =
+                        make_uint2(static_cast<u32>(ranges.low[k]), static_cast<u32>(ranges.high[k]));
                 }
             }
         }
@@ -273,7 +280,7 @@ template <int BM> DEV map_line find_line(const sizes &z)
     const u32 n_heads = variant::MAP_PER_HEAD ? static_cast<u32>(z.n_h) : 1;
     const u32 n_batches = variant::MAP_PER_BATCH ? static_cast<u32>(z.n_b) : 1;
     const u32 query_tiles = (static_cast<u32>(z.len_q) + BM - 1) / BM; // unsigned: divided sooner
-    const u32 lines = n_batches * n_heads * query_tiles; // of the map, each of all key tiles
+    const u32 lines = n_batches * n_heads * query_tiles;               // of the map, each of all key tiles
     map_line line{};
     line.sharing = max(gridDim.x / lines, 1u);
     line.number = blockIdx.x / line.sharing;
@@ -302,7 +309,8 @@ template <class V, int BM, int BN, int ALIGN> struct block_classes<V, BM, BN, AL
         }
         const variant::head head = V::make_head(p.x, z, line.b, line.h);
         unsigned char *out = p.map + static_cast<i64>(line.number) * round_up(key_tiles, ALIGN);
-        for (int tile = static_cast<int>(line.share * MAP_THREADS + threadIdx.x); tile < key_tiles; tile += static_cast<int>(line.sharing) * MAP_THREADS) {
+        for (int tile = static_cast<int>(line.share * MAP_THREADS + threadIdx.x); tile < key_tiles;
+             tile += static_cast<int>(line.sharing) * MAP_THREADS) {
             const int kv0 = tile * BN;
             out[tile] = static_cast<unsigned char>(
                 V::classify_block(p.x, z, head, line.row0, line.row1, kv0, min(kv0 + BN, z.len_kv) - 1));
@@ -338,7 +346,8 @@ template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classe
     }
     guess<variant, BM, BN> known(p, head, rows);
     unsigned char *out = p.map + static_cast<i64>(line.number) * round_up(key_tiles, ALIGN);
-    for (int tile = static_cast<int>(line.share) * MAP_WARPS + warp; tile < key_tiles; tile += static_cast<int>(line.sharing) * MAP_WARPS) {
+    for (int tile = static_cast<int>(line.share) * MAP_WARPS + warp; tile < key_tiles;
+         tile += static_cast<int>(line.sharing) * MAP_WARPS) {
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
         int answer = known.classify(p, head, row0, row1, kv0, kv1);

@@ -1,6 +1,6 @@
-// attention/mask_tiles_kernel.cuh: kernel: for a mask that is judged once a launch, which tiles of the forward kernel, MAP_ROWS queries each, have no live pair, some, or all of them;
-// or, where the kernel finds that itself from what the mask reads, the ranges of that.
-// Launch and result: attention/mask_tiles.cuh.
+// attention/mask_tiles_kernel.cuh: kernel: for a mask that is judged once a launch, which tiles of the forward kernel,
+// MAP_ROWS queries each, have no live pair, some, or all of them; or, where the kernel finds that itself from what the
+// mask reads, the ranges of that. Launch and result: attention/mask_tiles.cuh.
 #pragma once
 #include "attention/mask_tiles.cuh"
 

@@ -1,13 +1,15 @@
-// attention/mla.cuh: attention with head dims beyond 256, or whose V is the first columns of K, sm_80 and up: absorbed latent
-// attention above all, where many query heads share one head of keys of 512 + 64 elements.
+// attention/mla.cuh: attention with head dims beyond 256, or whose V is the first columns of K, sm_80 and up: absorbed
+// latent attention above all, where many query heads share one head of keys of 512 + 64 elements.
 //
-// `decode`: a block has BM rows of a key head (attention/decode_rows.cuh) and a part of the keys, whose tiles of BN keys all of its
-// warps bring by cp.async, STAGES - 1 ahead. SLICES warps share 16 rows: each sums scores over every SLICES'th step of 16 elements
-// of the head dim, the sums of all are put together in shared memory, in the same order by each, and each weighs them and has every
-// SLICES'th 16 columns of o. So o of 512 columns has room in registers, scores are computed once, and where V_IS_K a tile is
-// read once for both products. `merge` of attention/decode_merge.cuh ends the rows.
+// `decode`: a block has BM rows of a key head (attention/decode_rows.cuh) and a part of the keys, whose tiles of BN
+// keys all of its warps bring by cp.async, STAGES - 1 ahead. SLICES warps share 16 rows: each sums scores over every
+// SLICES'th step of 16 elements of the head dim, the sums of all are put together in shared memory, in the same order
+// by each, and each weighs them and has every SLICES'th 16 columns of o. So o of 512 columns has room in registers,
+// scores are computed once, and where V_IS_K a tile is read once for both products. `merge` of
+// attention/decode_merge.cuh ends the rows.
 //
-// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
+// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv
+// * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_tiles.cuh"
@@ -16,30 +18,36 @@
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(parts_variant<variant, inputs, attention_params>, "variant.gen.cuh does not say how parts of a row are merged");
+static_assert(parts_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not say how parts of a row are merged");
 static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
-static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
-static_assert(cfg::BM == 16 || cfg::BM == 32 || cfg::BM == 64 || cfg::BM == 128, "whole blocks of 16 rows, a power of two of them");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
+              "rows are copied 16 bytes at a time");
+static_assert(cfg::BM == 16 || cfg::BM == 32 || cfg::BM == 64 || cfg::BM == 128,
+              "whole blocks of 16 rows, a power of two of them");
 static_assert(cfg::BN == 16 || cfg::BN == 32 || cfg::BN == 64, "a tile has 16, 32 or 64 keys");
 static_assert(cfg::STAGES >= 2 && cfg::STAGES <= 8, "cfg::STAGES is 2 .. 8");
 static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
 
-namespace mla {
+namespace mla
+{
 
 using namespace decode;
 
 constexpr int GROUPS = cfg::BM / WARP_ROWS;
 constexpr int SLICES = cfg::WARPS / GROUPS;
 static_assert(cfg::WARPS % GROUPS == 0 && (SLICES == 1 || SLICES == 2 || SLICES == 4), "1, 2 or 4 warps share 16 rows");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16 * SLICES) && cfg::DV_PAD == round_up(cfg::D_V, 16 * SLICES), "slices are alike");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16 * SLICES) && cfg::DV_PAD == round_up(cfg::D_V, 16 * SLICES),
+              "slices are alike");
 static_assert(cfg::DV_PAD / SLICES <= 256, "16 rows of o need so many registers of each thread, halved");
 static_assert(!cfg::V_IS_K || cfg::DV_PAD <= cfg::D_PAD, "columns of V are columns of K");
 
-// ---- shared memory --------------------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
 struct layout { // offsets in bytes
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>;
-    static constexpr int STAGE_BYTES = K_BYTES + (cfg::V_IS_K ? 0 : cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::operand>);
+    static constexpr int STAGE_BYTES =
+        K_BYTES + (cfg::V_IS_K ? 0 : cfg::BN * cfg::DV_PAD * ELEMENT_BYTES<cfg::operand>);
     static constexpr int RING = cfg::BM * cfg::D_PAD * ELEMENT_BYTES<cfg::operand>; // behind Q
     static constexpr int SUMS = RING + cfg::STAGES * STAGE_BYTES;
     static constexpr int BYTES = SUMS + (SLICES > 1 ? cfg::WARPS * (cfg::BN / 8) * 32 * 16 : 0);
@@ -47,7 +55,7 @@ struct layout { // offsets in bytes
     DEV u32 stage(u32 shared, int number) { return shared + static_cast<u32>(RING + number * STAGE_BYTES); }
 };
 
-// ---- products -------------------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------------
 
 constexpr int NB = cfg::BN / 8;
 constexpr int KSTEPS = cfg::D_PAD / (16 * SLICES);
@@ -71,12 +79,9 @@ struct warp_rows {
     a_fragments<1, Q_IN_REGS ? KSTEPS : 1> q;
 };
 
-// Address of the same row, `n` of the warp's own steps of two chunks further on. Those of a slice begin at chunk 2 slice: bits that
-// no whole round of all slices touches.
-template <int COLS> DEV u32 step_along(u32 address, int n)
-{
-    return swizzle<COLS>::along(address, 2 * SLICES * n);
-}
+// Address of the same row, `n` of the warp's own steps of two chunks further on. Those of a slice begin at chunk 2
+// slice: bits that no whole round of all slices touches.
+template <int COLS> DEV u32 step_along(u32 address, int n) { return swizzle<COLS>::along(address, 2 * SLICES * n); }
 
 // Of this lane, in the rows of its warp.
 DEV u32 q_address(u32 shared, const place &at)
@@ -122,7 +127,8 @@ DEV void product_scores(float (&s)[1][NB][4], const warp_rows &own, u32 q, u32 k
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             if constexpr (Q_IN_REGS) {
-                mma_16x8x16<cfg::operand>(s[0][2 * n + half], own.q.r[k][0], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
+                mma_16x8x16<cfg::operand>(s[0][2 * n + half], own.q.r[k][0], b[i & 1][2 * half],
+                                          b[i & 1][2 * half + 1]);
             } else {
                 mma_16x8x16<cfg::operand>(s[0][2 * n + half], a[k & 1], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
             }
@@ -143,8 +149,9 @@ DEV void product_columns(warp_rows &own, const float (&s)[1][NB][4], u32 v_addre
         const int k = i / PAIRS;
         const int d = i % PAIRS;
         if (i + 1 < LOADS) {
-            load_matrix4_transposed(b[(i + 1) & 1], step_along<V_COLS>(v_address, (i + 1) % PAIRS) +
-                                                        static_cast<u32>((i + 1) / PAIRS * 16 * swizzle<V_COLS>::ROW_BYTES));
+            load_matrix4_transposed(b[(i + 1) & 1],
+                                    step_along<V_COLS>(v_address, (i + 1) % PAIRS) +
+                                        static_cast<u32>((i + 1) / PAIRS * 16 * swizzle<V_COLS>::ROW_BYTES));
         }
         if (d == 0) {
 #pragma unroll
@@ -160,7 +167,7 @@ DEV void product_columns(warp_rows &own, const float (&s)[1][NB][4], u32 v_addre
     }
 }
 
-// ---- scores of all slices -------------------------------------------------------------------------------------------
+// ---- scores of all slices ----------------------------------------------------------------------------
 
 // Where a lane's four scores of a block of 8 keys lie, of one slice of its rows.
 DEV u32 sums_of(u32 shared, const place &at, int slice, int block)
@@ -191,7 +198,7 @@ DEV void add_sums(float (&s)[1][NB][4], u32 shared, const place &at)
     }
 }
 
-// ---- rows and tiles -------------------------------------------------------------------------------------------------
+// ---- rows and tiles ----------------------------------------------------------------------------------
 
 // Rows of all heads of the tile; those that are not there are zeros.
 DEV void load_queries(const attention_params &p, const work &w, u32 shared)
@@ -202,7 +209,8 @@ DEV void load_queries(const attention_params &p, const work &w, u32 shared)
         const int chunk = i % shape::CHUNKS;
         const bool inside = row < w.rows && (cfg::D == cfg::D_PAD || chunk * 8 < cfg::D);
         const int from = inside ? row : 0;
-        copy16_async(shared + shape::offset(row, chunk), query_columns(p, w, from, inside ? chunk * 8 : 0), inside ? 16 : 0);
+        copy16_async(shared + shape::offset(row, chunk), query_columns(p, w, from, inside ? chunk * 8 : 0),
+                     inside ? 16 : 0);
     }
 }
 
@@ -236,7 +244,8 @@ template <class PARAMS> DEV void load_keys(const PARAMS &p, const work &w, u32 s
             copy16_async(stage + shape::offset(row, column / 8), source.at(inside ? column : 0), inside ? 16 : 0);
         }
     } else {
-        key_loader(p, static_cast<const cfg::element_k *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);
+        key_loader(p, static_cast<const cfg::element_k *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t)
+            .load(stage, kv0, p.z.len_kv - kv0);
     }
 }
 
@@ -256,9 +265,14 @@ DEV void load_tile(const attention_params &p, const work &w, u32 stage, int code
 // Scores become weights, and o gathers V by them.
 DEV void gather(warp_rows &own, float (&s)[1][NB][4], const at_rows &a, u32 stage, int code, const place &at)
 {
-    score_tile<false, 1, NB, packed, false, true, packed> scores{
-        s, own.rows, a, tile_cursor::number(code) * cfg::BN + 2 * (at.lane & 3), 0u, tile_cursor::class_of(code) == TILE_ALL,
-        tile_cursor::class_of(code) == TILE_CUT};
+    score_tile<false, 1, NB, packed, false, true, packed> scores{s,
+                                                                 own.rows,
+                                                                 a,
+                                                                 tile_cursor::number(code) * cfg::BN +
+                                                                     2 * (at.lane & 3),
+                                                                 0u,
+                                                                 tile_cursor::class_of(code) == TILE_ALL,
+                                                                 tile_cursor::class_of(code) == TILE_CUT};
     float scale[2];
     scores.run(scale);
     if constexpr (variant::RESCALE) {
@@ -273,8 +287,9 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 shared, u32 stage, int 
 {
     float s[1][NB][4];
     if (exists) {
-        product_scores(s, own, q_address(shared, at),
-                       stage + swizzle<cfg::D_PAD>::offset((at.lane & 7) + (at.lane >> 4) * 8, 2 * at.slice + (at.lane >> 3 & 1)));
+        product_scores(
+            s, own, q_address(shared, at),
+            stage + swizzle<cfg::D_PAD>::offset((at.lane & 7) + (at.lane >> 4) * 8, 2 * at.slice + (at.lane >> 3 & 1)));
     }
     if constexpr (SLICES > 1) {
         if (exists) {
@@ -316,10 +331,11 @@ DEV void end_rows(warp_rows &own, const attention_params &p, const work &w, cons
     }
 }
 
-// ---- all tiles of a part ----------------------------------------------------------------------------------------------
+// ---- all tiles of a part -----------------------------------------------------------------------------
 
 // `own` is begun, and has its rows of Q, when the first tile is there.
-DEV void walk(warp_rows &own, const attention_params &p, const work &w, const key_tiles &keys, u32 shared, const place &at, int first)
+DEV void walk(warp_rows &own, const attention_params &p, const work &w, const key_tiles &keys, u32 shared,
+              const place &at, int first)
 {
     constexpr int AHEAD = cfg::STAGES - 1;
     part_cursor<1> cursor;
@@ -364,14 +380,16 @@ DEV void walk(warp_rows &own, const attention_params &p, const work &w, const ke
 
 } // namespace mla
 
-// ---- kernel -------------------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int decode = mla::layout::BYTES;
 }
 
 #if LATHE_COMPILED(decode)
-extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
+extern "C" __global__ void __launch_bounds__(decode::THREADS)
+    LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {
     using namespace mla;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

@@ -1,12 +1,14 @@
-// attention/mla_sm90.cuh: latent attention for sm_90a: V is the first columns of K, and many query heads share one head of keys.
+// attention/mla_sm90.cuh: latent attention for sm_90a: V is the first columns of K, and many query heads share one head
+// of keys.
 //
-// `decode`: a block has 64 rows of a key head (attention/decode_rows.cuh) and a part of the keys. Three warpgroups have roles of
-// their own. One brings tiles of 64 keys by cp.async into a ring, each in pieces of a third of its columns, so that the first product
-// begins before the tile is whole. One sums all scores of a tile, weighs them, leaves the weights and the factors of o in shared
-// memory, and has the left half of the columns of o; the other one has the right half. Both halves take V out of the tile that K is.
-// `merge` of attention/decode_merge.cuh ends the rows.
+// `decode`: a block has 64 rows of a key head (attention/decode_rows.cuh) and a part of the keys. Three warpgroups have
+// roles of their own. One brings tiles of 64 keys by cp.async into a ring, each in pieces of a third of its columns, so
+// that the first product begins before the tile is whole. One sums all scores of a tile, weighs them, leaves the
+// weights and the factors of o in shared memory, and has the left half of the columns of o; the other one has the right
+// half. Both halves take V out of the tile that K is. `merge` of attention/decode_merge.cuh ends the rows.
 //
-// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
+// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv
+// * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_tiles.cuh"
@@ -16,20 +18,24 @@
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(parts_variant<variant, inputs, attention_params>, "variant.gen.cuh does not say how parts of a row are merged");
+static_assert(parts_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not say how parts of a row are merged");
 static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
 static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0, "rows are copied 16 bytes at a time");
-static_assert(cfg::BM == 64 && cfg::BN == 64 && cfg::WARPS == 12, "a warpgroup has 64 rows, a panel of V 64 keys; three warpgroups");
+static_assert(cfg::BM == 64 && cfg::BN == 64 && cfg::WARPS == 12,
+              "a warpgroup has 64 rows, a panel of V 64 keys; three warpgroups");
 static_assert(cfg::V_IS_K && cfg::DV_PAD <= cfg::D_PAD, "V is the first columns of K");
-static_assert(cfg::D_PAD == round_up(cfg::D, 64) && cfg::DV_PAD == round_up(cfg::D_V, 128), "whole panels, for each half of o");
+static_assert(cfg::D_PAD == round_up(cfg::D, 64) && cfg::DV_PAD == round_up(cfg::D_V, 128),
+              "whole panels, for each half of o");
 static_assert(cfg::DV_PAD <= 512, "half a row of o of 64 rows needs DV_PAD / 4 registers of each thread");
 static_assert(cfg::STAGES == 2 || cfg::STAGES == 3, "cfg::STAGES is 2 or 3");
 static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
 
-namespace mla {
+namespace mla
+{
 
 constexpr int PANELS = cfg::D_PAD / 64;
-constexpr int PIECE = (PANELS + 2) / 3;               // panels that arrive together
+constexpr int PIECE = (PANELS + 2) / 3; // panels that arrive together
 constexpr int PIECES = (PANELS + PIECE - 1) / PIECE;
 constexpr int PANEL_BYTES = 64 * 128;
 constexpr int COLUMNS = cfg::DV_PAD / 2; // of o of a warpgroup
@@ -37,12 +43,13 @@ constexpr int NB = cfg::BN / 8;
 constexpr int DB = COLUMNS / 8;
 constexpr int GROUP = 128; // threads of a warpgroup
 
-constexpr int LOADER_REGISTERS = 56; // of a thread, out of 64 K in all; addresses of rows of two tensors take more than 40
+// of a thread, out of 64 K in all; addresses of rows of two tensors take more than 40
+constexpr int LOADER_REGISTERS = 56;
 constexpr int WORKER_REGISTERS = 224;
 
-// ---- shared memory --------------------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
-struct layout { // offsets in bytes
+struct layout {                                             // offsets in bytes
     static constexpr int TILE_BYTES = PANELS * PANEL_BYTES; // of Q, which is first, and of a stage
     static constexpr int RING = TILE_BYTES;
     static constexpr int WEIGHTS = RING + cfg::STAGES * TILE_BYTES;
@@ -105,7 +112,7 @@ DEV void init_barriers(u32 shared)
     }
 }
 
-// ---- the warpgroup that brings tiles ----------------------------------------------------------------------------------
+// ---- the warpgroup that brings tiles -----------------------------------------------------------------
 
 constexpr int OWN_ROWS = 4; // of a thread: 8 lanes copy 128 bytes of a row, and a warp has 16 rows
 
@@ -115,7 +122,8 @@ DEV void bring_tile(const attention_params &p, const work &w, u32 shared, place 
     const int row = thread / 32 * 16 + thread % 32 / 8;
     const int chunk = thread % 8;
     const int kv0 = tile_cursor::number(code) * cfg::BN;
-    const key_columns source[OWN_ROWS] = {{p, w, kv0 + row}, {p, w, kv0 + row + 4}, {p, w, kv0 + row + 8}, {p, w, kv0 + row + 12}};
+    const key_columns source[OWN_ROWS] = {
+        {p, w, kv0 + row}, {p, w, kv0 + row + 4}, {p, w, kv0 + row + 8}, {p, w, kv0 + row + 12}};
     wait(layout::empty(shared, at.stage), at.parity ^ 1u, "a place for a tile");
     if (thread == 0) {
         store_shared(layout::code(shared, at.stage), static_cast<u32>(code));
@@ -130,7 +138,8 @@ DEV void bring_tile(const attention_params &p, const work &w, u32 shared, place 
 #pragma unroll
             for (int i = 0; i < OWN_ROWS; i++) {
                 const bool inside = source[i].inside(column);
-                copy16_async(to + panels<cfg::D_PAD>::offset<64>(row + 4 * i, panel * 8 + chunk), source[i].at(inside ? column : 0), inside ? 16 : 0);
+                copy16_async(to + panels<cfg::D_PAD>::offset<64>(row + 4 * i, panel * 8 + chunk),
+                             source[i].at(inside ? column : 0), inside ? 16 : 0);
             }
         }
         mbarrier_arrive_copies(layout::full(shared, at.stage, static_cast<u32>(piece)));
@@ -159,13 +168,10 @@ DEV void bring_all(const attention_params &p, const work &w, const key_tiles &ke
     mbarrier_arrive(layout::full(shared, at.stage, 0));
 }
 
-// ---- rows of o -----------------------------------------------------------------------------------------------------------
+// ---- rows of o ---------------------------------------------------------------------------------------
 
 // The first of the thread's rows, in a warpgroup that computes.
-DEV int first_row()
-{
-    return static_cast<int>(fresh_thread() % GROUP / 32 * WARP_ROWS) + lane_id() / 4;
-}
+DEV int first_row() { return static_cast<int>(fresh_thread() % GROUP / 32 * WARP_ROWS) + lane_id() / 4; }
 
 DEV void clear(float (&o)[1][DB][4])
 {
@@ -196,7 +202,7 @@ DEV void store_half(const float (&o)[1][DB][4], const attention_params &p, const
     }
 }
 
-// ---- scores, weights and the left half ------------------------------------------------------------------------------------
+// ---- scores, weights and the left half ---------------------------------------------------------------
 
 struct score_rows {
     thread_rows<1, packed> rows;
@@ -214,7 +220,8 @@ DEV void load_queries(const attention_params &p, const work &w, u32 shared)
         const int row = i / CHUNKS;
         const int chunk = i % CHUNKS;
         const bool inside = row < w.rows && (cfg::D == cfg::D_PAD || chunk * 8 < cfg::D);
-        copy16_async(shared + shape::offset<64>(row, chunk), query_columns(p, w, inside ? row : 0, inside ? chunk * 8 : 0), inside ? 16 : 0);
+        copy16_async(shared + shape::offset<64>(row, chunk),
+                     query_columns(p, w, inside ? row : 0, inside ? chunk * 8 : 0), inside ? 16 : 0);
     }
     copy_commit();
     copy_wait<0>();
@@ -244,8 +251,14 @@ DEV void start_scores(score_rows &own, u32 shared, place at)
 
 template <bool WHOLE> DEV void weigh(score_rows &own, const at_rows &a, int code, float (&scale)[2])
 {
-    score_tile<WHOLE, 1, NB, packed, false, true, packed> scores{
-        own.s, own.rows, a, tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane_id()), 0u, WHOLE, tile_cursor::class_of(code) == TILE_CUT};
+    score_tile<WHOLE, 1, NB, packed, false, true, packed> scores{own.s,
+                                                                 own.rows,
+                                                                 a,
+                                                                 tile_cursor::number(code) * cfg::BN +
+                                                                     mma_fragment<1>::first_column(lane_id()),
+                                                                 0u,
+                                                                 WHOLE,
+                                                                 tile_cursor::class_of(code) == TILE_CUT};
     scores.run(scale);
 }
 
@@ -348,7 +361,7 @@ DEV void score_all(const attention_params &p, const work &w, u32 shared)
     end_rows(own, p, w, shared);
 }
 
-// ---- the right half --------------------------------------------------------------------------------------------------------
+// ---- the right half ----------------------------------------------------------------------------------
 
 DEV void start_right(float (&o)[1][DB][4], u32 shared, place at)
 {
@@ -395,14 +408,16 @@ DEV void gather_right(const attention_params &p, const work &w, u32 shared)
 
 } // namespace mla
 
-// ---- kernel -------------------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int decode = mla::layout::BYTES;
 }
 
 #if LATHE_COMPILED(decode)
-extern "C" __global__ void __launch_bounds__(decode::THREADS, 1) LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
+extern "C" __global__ void __launch_bounds__(decode::THREADS, 1)
+    LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {
     using namespace mla;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

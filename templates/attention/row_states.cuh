@@ -3,18 +3,34 @@
 #include "common/concepts.cuh"
 
 template <class V, class I>
-concept row_states_variant = requires(const I &x, const sizes &z, const typename V::state &s, const typename V::merge &t, float *floats) {
-    { V::init(true) } -> gives<typename V::state>;
+concept row_states_variant = requires(const I &x, const sizes &z, const typename V::state &s,
+                                      const typename V::merge &t, float *floats)
+{
+    {
+        V::init(true)
+        } -> gives<typename V::state>;
     static_cast<bool>(V::STATES >= 0);
     V::merge::PASSES + V::merge::REDUCTIONS + V::merge::REDUCE_PASS[0] + V::merge::REDUCE_OP[0];
-    requires V::merge::REDUCTIONS == 0 || requires { { V::merge::template operand<0>(s, t, x, z) } -> gives<float>; };
-    { V::merge::factor(s, t, x, z) } -> gives<float>;
-    { V::merge::merged(t, x, z) } -> gives<typename V::state>;
+    requires V::merge::REDUCTIONS == 0 || requires
+    {
+        {
+            V::merge::template operand<0>(s, t, x, z)
+            } -> gives<float>;
+    };
+    {
+        V::merge::factor(s, t, x, z)
+        } -> gives<float>;
+    {
+        V::merge::merged(t, x, z)
+        } -> gives<typename V::state>;
     V::merge::write(s, floats);
-    { V::merge::read(floats) } -> gives<typename V::state>;
+    {
+        V::merge::read(floats)
+        } -> gives<typename V::state>;
 };
 
-namespace row_states {
+namespace row_states
+{
 
 using merge = variant::merge;
 constexpr int RECORD = variant::STATES + 1; // floats of a row and part: its states, and whether it has had a live pair
@@ -55,7 +71,8 @@ template <int R, int P, class SHARE> DEV void share(merge &t)
 }
 
 // What `combine` reduces of the parts that `each` hands to its argument: those that have had a live pair.
-template <class SHARE, int P = 0, class EACH> DEV void merge_states(merge &t, const EACH &each, const inputs &x, const sizes &z)
+template <class SHARE, int P = 0, class EACH>
+DEV void merge_states(merge &t, const EACH &each, const inputs &x, const sizes &z)
 {
     if constexpr (P < merge::PASSES) {
         reset<0, P>(t);

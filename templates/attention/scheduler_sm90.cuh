@@ -14,10 +14,7 @@ struct query_tile {
     int number, h, b; // h: the first head. After the last one: NONE
 };
 
-DEV int packed_heads(const attention_params &p)
-{
-    return cfg::PACK ? p.pack : 1;
-}
+DEV int packed_heads(const attention_params &p) { return cfg::PACK ? p.pack : 1; }
 // For i / packed_heads without a division, i <= 64: times this, shifted by SHARE_BITS.
 constexpr int SHARE_BITS = 16;
 DEV int share_of_head(const attention_params &p)
@@ -47,7 +44,8 @@ struct tile_order {
     u32 of_key_head;  // query heads, each by itself
 };
 
-// How many keys the longest of the first, the middle and the last row reaches over, as far as the bounds of the mask tell.
+// How many keys the longest of the first, the middle and the last row reaches over, as far as the bounds of the mask
+// tell.
 DEV int keys_of_row(const attention_params &p)
 {
     const variant::head head = variant::make_head(p.x, p.z, 0, 0);
@@ -70,7 +68,8 @@ DEV u32 heads_of_section(const attention_params &p, u32 all_heads)
     u32 heads = static_cast<u32>(p.z.group()) / static_cast<u32>(packed_heads(p));
     if constexpr (variant::MASKED) {
         const int keys = all_heads > 0 && p.z.len_q > 0 && p.z.len_kv > 0 ? keys_of_row(p) : 1;
-        i64 bytes = 2 * static_cast<i64>(keys < p.z.len_kv - cfg::BM ? keys + cfg::BM : p.z.len_kv) * (cfg::D + cfg::D_V) * 2;
+        i64 bytes =
+            2 * static_cast<i64>(keys < p.z.len_kv - cfg::BM ? keys + cfg::BM : p.z.len_kv) * (cfg::D + cfg::D_V) * 2;
         while (bytes <= SECTION_BYTES && heads * 2 <= all_heads) {
             heads *= 2;
             bytes *= 2;

@@ -20,23 +20,21 @@ template <class V> struct at_head_of {
 };
 using at_head = at_head_of<variant>;
 
-// ---- values along diagonals -----------------------------------------------------------------------------
+// ---- values along diagonals --------------------------------------------------------------------------
 
 // make_diag of every at.q - at.kv of a tile of BM rows from `q0` (a position) and BN keys from `kv0`, in
 // shared memory: row i and key j read entry i - j + BN - 1. By THREADS threads, each with its number.
-template <int BM, int BN, int THREADS>
-DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0, int thread)
+template <int BM, int BN, int THREADS> DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0, int thread)
 {
     for (int i = thread; i < BM + BN - 1; i += THREADS) {
-        store_shared(table + static_cast<u32>(i * 4),
-                     variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
+        store_shared(table + static_cast<u32>(i * 4), variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
     }
 }
 
-// ---- values of columns -----------------------------------------------------------------------------------
+// ---- values of columns -------------------------------------------------------------------------------
 
-// The columns that a mask is asked about, the thread's n'th of NB blocks. kv0: the thread's first one. Where their values take long to find,
-// each is found by one lane of the warp alone, and passed on.
+// The columns that a mask is asked about, the thread's n'th of NB blocks. kv0: the thread's first one. Where their
+// values take long to find, each is found by one lane of the warp alone, and passed on.
 template <class V, class F, int NB, bool SHARED = V::SHARED_COLS> struct tile_cols {
     __device__ __forceinline__ tile_cols(const at_head_of<V> &, int) {}
     __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
@@ -60,34 +58,37 @@ template <class V, class F, int NB> struct tile_cols<V, F, NB, true> {
     // By all lanes, with the same n.
     __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
     {
-        return V::pass_col(a.x, a.z, a.head, own[F::column(n) / 32], kv0 + F::column(n), F::column(n) % 32 + F::first_column(lane_id()));
+        return V::pass_col(a.x, a.z, a.head, own[F::column(n) / 32], kv0 + F::column(n),
+                           F::column(n) % 32 + F::first_column(lane_id()));
     }
 };
 
-// ---- one tile -------------------------------------------------------------------------------------------
+// ---- one tile ----------------------------------------------------------------------------------------
 
 // STEP: what becomes of a row: `variant` itself, or `variant::kept`.
 // BOTH: one body for whole tiles and others, where dead pairs can be told once: those of others are marked on the way.
 // LEAN: less text to compile, the same instructions for elements; a mask is asked about fewer columns at a time.
-template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false, class V = variant, class F = mma_fragment<MT>>
+template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false, class V = variant,
+          class F = mma_fragment<MT>>
 struct score_tile {
     static constexpr int ROWS = F::ROWS;
     static constexpr int COLS = F::BLOCK * NB; // of a thread
-    static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE), "one body marks dead pairs once, and before it settles the others");
-    static_assert(COLS <= 32,
-                  "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
+    static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE),
+                  "one body marks dead pairs once, and before it settles the others");
+    static_assert(COLS <= 32, "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
 
-    static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : COLS; // to ask about: where BOTH, more would need registers that are not there
+    // to ask about: where BOTH, more would need registers that are not there
+    static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : COLS;
 
     float (&s)[MT][NB][4];
     thread_rows<MT, V, F> &rows;
     const at_head_of<V> &a;
-    int kv0;   // the thread's first column, as a key
-    u32 entry; // of the diagonals
+    int kv0;            // the thread's first column, as a key
+    u32 entry;          // of the diagonals
     bool whole = WHOLE; // has no dead pair after all: the same for all lanes
     bool cut = false;   // dead pairs lie before a row's first or after its last key alone: the same for all lanes
     typename STEP::tile tile[ROWS];
-    u32 live[ROWS]; // bit c: column c of the thread; unused where WHOLE
+    u32 live[ROWS];      // bit c: column c of the thread; unused where WHOLE
     u32 some_live = ~0u; // bit r: row r has a live pair, where BOTH
     float red[ROWS][STEP::REDUCTIONS > 0 ? STEP::REDUCTIONS : 1];
 
@@ -107,8 +108,7 @@ struct score_tile {
         if constexpr (R < STEP::REDUCTIONS) {
             if constexpr (STEP::REDUCE_PASS[R] == P) {
                 constexpr int OP = STEP::REDUCE_OP[R];
-                const float v =
-                    STEP::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+                const float v = STEP::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
                 red[r][R] = red_combine<OP>(red[r][R], pair ? v : red_identity<OP>());
             }
             gather<R + 1, P>(r, e, col, diag, pair);
@@ -186,8 +186,7 @@ struct score_tile {
         e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
     }
 
-    template <int P>
-    __device__ __forceinline__ void settle(int r, int b, int j, const typename V::col &col, float diag)
+    template <int P> __device__ __forceinline__ void settle(int r, int b, int j, const typename V::col &col, float diag)
     {
         float &e = F::at(s, r, F::BLOCK * b + j);
         const bool pair = WHOLE || (live[r] & 1u << (F::BLOCK * b + j)) != 0;
@@ -275,9 +274,8 @@ struct score_tile {
             }
 #pragma unroll
             for (int b = 0; b < NB; b++) {
-                for_each_of_block<P>(b, diag, [&](int r, int j, const typename V::col &col, float d) {
-                    settle<P>(r, b, j, col, d);
-                });
+                for_each_of_block<P>(
+                    b, diag, [&](int r, int j, const typename V::col &col, float d) { settle<P>(r, b, j, col, d); });
             }
         }
 #pragma unroll

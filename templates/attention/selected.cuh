@@ -1,11 +1,11 @@
-// attention/selected.cuh: attention of each token to blocks of keys of a list of its own, which the query heads of a key head share;
-// sm_80 and up.
+// attention/selected.cuh: attention of each token to blocks of keys of a list of its own, which the query heads of a
+// key head share; sm_80 and up.
 //
-// A block has a token and a key head, whose query heads are its rows, 16 at a time. Its warps take turns in the list's tiles of BN keys,
-// each with a ring of its own, as in attention/decode.cuh, and put their parts of a row together at the end. A key stands at its place
-// among all keys, so the ends of a row (a causal mask, a window) hold within a block, too. An entry that is no block, or that came
-// before, is passed over: lists choose keys, they do not count them. Time is the bytes of the blocks, which tokens beside each other
-// find in L2.
+// A block has a token and a key head, whose query heads are its rows, 16 at a time. Its warps take turns in the list's
+// tiles of BN keys, each with a ring of its own, as in attention/decode.cuh, and put their parts of a row together at
+// the end. A key stands at its place among all keys, so the ends of a row (a causal mask, a window) hold within a
+// block, too. An entry that is no block, or that came before, is passed over: lists choose keys, they do not count
+// them. Time is the bytes of the blocks, which tokens beside each other find in L2.
 //
 // Launch: n_b * n_h_kv * len_q blocks of THREADS threads; of packed sequences n_h_kv * (tokens + sequences).
 #pragma once
@@ -19,13 +19,14 @@ static_assert(variant::SELECTED >= 1 && variant::SELECTED <= decode::THREADS, "a
 static_assert(variant::SELECTED_KEYS % cfg::BN == 0, "a block of keys is tiles of BN");
 static_assert(!variant::SCATTERED, "within the blocks of its list a row's keys are an interval");
 
-namespace decode {
+namespace decode
+{
 
 constexpr int LIST = layout::BYTES; // in shared memory, behind what decode::layout has
 constexpr int BLOCK_TILES = variant::SELECTED_KEYS / cfg::BN;
 constexpr int NO_BLOCK = -1;
 
-// ---- which token --------------------------------------------------------------------------------------------------------
+// ---- which token -------------------------------------------------------------------------------------
 
 // Tokens of a key head lie beside each other. p becomes that of the token's sequence. False: there is no token.
 template <class PARAMS> DEV bool find_token(PARAMS &p, work &w, int &token)
@@ -41,7 +42,8 @@ template <class PARAMS> DEV bool find_token(PARAMS &p, work &w, int &token)
             }
             const u32 slots = static_cast<u32>(p.z.len_q + p.z.n_b);
             w.h_kv = static_cast<int>(block / slots);
-            const sequences::tile found = sequences::find<1>(sequences::queries(p), p.z.n_b, static_cast<int>(block % slots));
+            const sequences::tile found =
+                sequences::find<1>(sequences::queries(p), p.z.n_b, static_cast<int>(block % slots));
             w.b = found.b;
             token = found.number;
             sequences::enter(p, w.b);
@@ -59,10 +61,16 @@ template <class PARAMS> DEV bool find_token(PARAMS &p, work &w, int &token)
     return true;
 }
 
-// ---- its list -----------------------------------------------------------------------------------------------------------
+// ---- its list ----------------------------------------------------------------------------------------
 
-DEV int entry_at(u32 shared, int i) { return static_cast<int>(__float_as_uint(load_shared(shared + static_cast<u32>(LIST + i * 4)))); }
-DEV void set_entry(u32 shared, int i, int block) { store_shared(shared + static_cast<u32>(LIST + i * 4), static_cast<u32>(block)); }
+DEV int entry_at(u32 shared, int i)
+{
+    return static_cast<int>(__float_as_uint(load_shared(shared + static_cast<u32>(LIST + i * 4))));
+}
+DEV void set_entry(u32 shared, int i, int block)
+{
+    store_shared(shared + static_cast<u32>(LIST + i * 4), static_cast<u32>(block));
+}
 
 // To shared memory: every block once.
 DEV void read_list(const attention_params &p, const work &w, u32 shared, int token)
@@ -90,8 +98,8 @@ DEV void read_list(const attention_params &p, const work &w, u32 shared, int tok
     __syncthreads();
 }
 
-// The tiles of a list that are a warp's, every WARPS'th of those of all entries. All lanes get the same answers; each looks at a tile
-// ahead of the walk.
+// The tiles of a list that are a warp's, every WARPS'th of those of all entries. All lanes get the same answers; each
+// looks at a tile ahead of the walk.
 struct list_cursor {
     static constexpr int TILES = variant::SELECTED * BLOCK_TILES;
     u32 shared;
@@ -153,14 +161,15 @@ struct list_cursor {
             next_turn += 32;
         }
         const int bit = __ffs(static_cast<int>(low | high)) - 1;
-        const int code = 4 * number_of(tile_of(next_turn - 32 + bit)) + static_cast<int>((high >> bit & 1u) * 2 + (low >> bit & 1u));
+        const int code =
+            4 * number_of(tile_of(next_turn - 32 + bit)) + static_cast<int>((high >> bit & 1u) * 2 + (low >> bit & 1u));
         low &= ~(1u << bit);
         high &= ~(1u << bit);
         return code;
     }
 };
 
-// ---- up to 16 heads -----------------------------------------------------------------------------------------------------
+// ---- up to 16 heads ----------------------------------------------------------------------------------
 
 // o and finals of the rows, of what the warps have of them.
 DEV void end_rows(warp_rows &own, const attention_params &p, const work &w, u32 shared, int token)
@@ -243,14 +252,16 @@ DEV void attend(const attention_params &p, const work &w, u32 shared, int token)
 
 } // namespace decode
 
-// ---- kernel -------------------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int fwd = decode::LIST + variant::SELECTED * 4;
 }
 
 #if LATHE_COMPILED(fwd)
-extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)
+extern "C" __global__ void __launch_bounds__(decode::THREADS)
+    LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)
 {
     using namespace decode;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

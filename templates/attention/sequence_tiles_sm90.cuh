@@ -14,10 +14,10 @@
 template <class PARAMS> struct sequence_tiles { // the same in all lanes, but for what is one lane's
     static constexpr int NONE = -1;
     static constexpr int ABOVE = 0x7fffffff; // all levels
-    int end;           // of the section's sequences
-    int level, lowest; // those at hand, at each of which the same sequences have a tile
-    int below;         // the next one that has tiles, as far as it has been looked at
-    int chunk;         // the first of the 32 sequences that lanes look at
+    int end;                                 // of the section's sequences
+    int level, lowest;                       // those at hand, at each of which the same sequences have a tile
+    int below;                               // the next one that has tiles, as far as it has been looked at
+    int chunk;                               // the first of the 32 sequences that lanes look at
     u32 number, count; // of their first tile of these levels; how many there are of one head and level
     int own;           // of this lane's sequence: which tile is of the highest level, or NONE; without a mask: how many
 
@@ -123,7 +123,8 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
             lowest = max(warp_max(here ? first : last < level ? last + 1 : 0), 0);
         }
         own = variant::MASKED ? (here ? level - first : NONE) : here ? n : 0;
-        count = variant::MASKED ? static_cast<u32>(__popc(__ballot_sync(ALL_LANES, here))) : static_cast<u32>(sum_of_warp(own));
+        count = variant::MASKED ? static_cast<u32>(__popc(__ballot_sync(ALL_LANES, here)))
+                                : static_cast<u32>(sum_of_warp(own));
         below = max(below, warp_max(last < lowest ? last : first < lowest ? lowest - 1 : NONE));
     }
     // False: there is nothing more.
@@ -184,7 +185,8 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         if constexpr (variant::MASKED) {
             const u32 down = which / count;
             const u32 there = __ballot_sync(ALL_LANES, own != NONE);
-            const bool mine = own != NONE && static_cast<u32>(__popc(there & ((1u << lane_id()) - 1u))) == which - down * count;
+            const bool mine =
+                own != NONE && static_cast<u32>(__popc(there & ((1u << lane_id()) - 1u))) == which - down * count;
             owner = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, mine))) - 1;
             first = own;
             from_first = -static_cast<int>(down);

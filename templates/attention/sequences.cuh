@@ -14,7 +14,8 @@ constexpr int Q_START_BY_LENGTH = -2147483647 - 1; // runtime/recipe/recipe.h
 template <class PARAMS> constexpr bool HAS_SEQUENCES = requires(PARAMS p) { p.cu_q; };
 template <class PARAMS> constexpr bool HAS_PAGES = requires(PARAMS p) { p.pages; }; // attention/key_rows.cuh
 
-namespace sequences {
+namespace sequences
+{
 
 DEV int place(const int *cu, i64 step, int i, int tokens) { return min(max(cu[i * step], 0), tokens); }
 

@@ -4,17 +4,18 @@
 
 #define INF __int_as_float(0x7f800000)
 
-// Every kernel stands between `#if LATHE_COMPILED(role)` and `#endif`. Compiled are those that are launched, for which the generated
-// LATHE_KERNEL_role is 1; all of them where LATHE_KERNELS does not say that they are named, as in the stubs. Of a text with several kernels
-// some may be compiled apart, at the same time: then LATHE_PART says for which part this is, and the generated LATHE_PART_role in which
-// a kernel is, 0 where there is none.
+// Every kernel stands between `#if LATHE_COMPILED(role)` and `#endif`. Compiled are those that are launched, for which
+// the generated
+// LATHE_KERNEL_role is 1; all of them where LATHE_KERNELS does not say that they are named, as in the stubs. Of a text
+// with several kernels some may be compiled apart, at the same time: then LATHE_PART says for which part this is, and
+// the generated LATHE_PART_role in which a kernel is, 0 where there is none.
 #ifdef LATHE_PART
 #define LATHE_COMPILED(role) (LATHE_KERNEL_##role && LATHE_PART == LATHE_PART_##role)
 #else
 #define LATHE_COMPILED(role) (!LATHE_KERNELS || LATHE_KERNEL_##role)
 #endif
 
-// ---- types -----------------------------------------------------------------------------------------
+// ---- types -------------------------------------------------------------------------------------------
 
 struct f16 { // storage only: arithmetic is in float
     u16 bits;
@@ -88,7 +89,7 @@ __host__ __device__ constexpr int round_up(int n, int to) { return (n + to - 1) 
 __host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
 __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
-// ---- scalar loads, for the inputs of a spec: the kernel never writes them ------------------------------
+// ---- scalar loads, for the inputs of a spec: the kernel never writes them ----------------------------
 
 DEV float m_load(const float *base, i64 offset) { return __ldg(base + offset); }
 DEV float m_load(const f16 *base, i64 offset)
@@ -105,7 +106,7 @@ DEV int m_load(const u8 *base, i64 offset) { return static_cast<int>(__ldg(base 
 // An index inside [0, n): an index out of range reads a wrong value, never memory that is not the tensor's.
 DEV int m_clamp_index(int i, int n) { return max(0, min(i, n - 1)); }
 
-// ---- vector loads and stores ----------------------------------------------------------------------------
+// ---- vector loads and stores -------------------------------------------------------------------------
 
 // The bytes of V elements as registers of 4 bytes: moved 16, 8 or 4 bytes at a time.
 template <int BYTES> struct words {
@@ -154,13 +155,15 @@ template <int BYTES> DEV void store_words(void *p, const words<BYTES> &w)
     } else {
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i++) {
-            static_cast<uint4 *>(p)[i] = make_uint4(w.word[4 * i], w.word[4 * i + 1], w.word[4 * i + 2], w.word[4 * i + 3]);
+            static_cast<uint4 *>(p)[i] =
+                make_uint4(w.word[4 * i], w.word[4 * i + 1], w.word[4 * i + 2], w.word[4 * i + 3]);
         }
     }
 }
 
-// How memory is read. READ_AGAIN: others or later passes read it, too. READ_ONCE: it goes past L1, which so keeps what is read by column. READ_FIRST, READ_LAST:
-// of several times by the same block, and READ_FIRST where that is once and the caches are to keep it all the same (common/ptx.cuh).
+// How memory is read. READ_AGAIN: others or later passes read it, too. READ_ONCE: it goes past L1, which so keeps what
+// is read by column. READ_FIRST, READ_LAST: of several times by the same block, and READ_FIRST where that is once and
+// the caches are to keep it all the same (common/ptx.cuh).
 enum reading { READ_AGAIN, READ_ONCE, READ_FIRST, READ_LAST };
 
 template <reading HOW> DEV uint4 load_as16(const void *p)
@@ -211,7 +214,8 @@ template <int V, class T> DEV void store_vec(T *p, const float (&in)[V])
 }
 
 // What m_load gives for V adjacent elements, from their bytes.
-template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V * sizeof(T))> &w, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V * sizeof(T))> &w,
+                                                decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -227,8 +231,8 @@ template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V *
     }
 }
 
-// COLUMNS_APART: values that stay in registers over all rows. The addresses of the path of strided, unaligned and last columns, which is seldom
-// taken, are made when they are needed: else they take registers over all rows.
+// COLUMNS_APART: values that stay in registers over all rows. The addresses of the path of strided, unaligned and last
+// columns, which is seldom taken, are made when they are needed: else they take registers over all rows.
 enum columns_manner { COLUMNS_PLAIN, COLUMNS_APART };
 
 DEV u32 load_bits(const float *p) { return __float_as_uint(__ldg(p)); }
@@ -237,11 +241,12 @@ DEV u32 load_bits(const bf16 *p) { return __ldg(&p->bits); }
 DEV u32 load_bits(const int *p) { return static_cast<u32>(__ldg(p)); }
 DEV u32 load_bits(const u8 *p) { return __ldg(p); }
 
-// Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent. Both ways give bytes, and numbers are made of them
-// behind both: else a vector would be waited for where it is loaded, and loads of several inputs would follow each other. Not of values that are
-// loaded once.
-template <int V, int MANNER = COLUMNS_PLAIN, class T>
-DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+// Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent. Both ways give bytes,
+// and numbers are made of them
+// behind both: else a vector would be waited for where it is loaded, and loads of several inputs would follow each
+// other. Not of values that are loaded once.
+template <int V, int MANNER = COLUMNS_PLAIN, class T> DEV void
+m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
     constexpr int BYTES = static_cast<int>(V * sizeof(T));
     constexpr bool VECTORS = V > 1 && BYTES >= 4 && (V & (V - 1)) == 0;
@@ -256,7 +261,8 @@ DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load
             w = load_words<BYTES, true>(base + i);
         } else {
 #pragma unroll
-            for (int k = 0; k < V; k++) { // one path for strided, unaligned and last columns: it costs compile time, not speed
+            // one path for strided, unaligned and last columns: it costs compile time, not speed
+            for (int k = 0; k < V; k++) {
                 w.word[k / EACH] |= load_bits(base + m_clamp_index(i + k, n) * stride) << (32 / EACH * (k % EACH));
             }
         }
@@ -276,7 +282,7 @@ DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load
     }
 }
 
-// ---- warps ------------------------------------------------------------------------------------------------
+// ---- warps -------------------------------------------------------------------------------------------
 
 constexpr u32 ALL_LANES = 0xffffffffu;
 
@@ -346,9 +352,10 @@ template <int W> DEV void add_lanes(float *p, const float (&x)[W])
     }
 }
 
-// ---- places of sums -----------------------------------------------------------------------------------------
+// ---- places of sums ----------------------------------------------------------------------------------
 
-// a / b of numbers that are not negative. A call, since a division of 64 bits is long, and one element in thousands asks for it.
+// a / b of numbers that are not negative. A call, since a division of 64 bits is long, and one element in thousands
+// asks for it.
 [[maybe_unused]] static __device__ __noinline__ i64 quotient(i64 a, i64 b)
 {
     return ((a | b) >> 32) != 0 ? a / b : static_cast<i64>(static_cast<u32>(a) / static_cast<u32>(b));

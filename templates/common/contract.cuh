@@ -8,9 +8,16 @@ struct sizes {            // of attention
     int len_q, len_kv;
     int q_start; // position of query row 0 among the keys
 
-    // Query heads of a key head. Unsigned: ptxas 13.0, out of registers, has computed the magnitude of the wrong number.
-    __device__ __forceinline__ int group() const { return static_cast<int>(static_cast<unsigned>(n_h) / static_cast<unsigned>(n_h_kv)); }
-    __device__ __forceinline__ int key_head(int h) const { return static_cast<int>(static_cast<unsigned>(h) / static_cast<unsigned>(group())); }
+    // Query heads of a key head. Unsigned: ptxas 13.0, out of registers, has computed the magnitude of the wrong
+    // number.
+    __device__ __forceinline__ int group() const
+    {
+        return static_cast<int>(static_cast<unsigned>(n_h) / static_cast<unsigned>(n_h_kv));
+    }
+    __device__ __forceinline__ int key_head(int h) const
+    {
+        return static_cast<int>(static_cast<unsigned>(h) / static_cast<unsigned>(group()));
+    }
 };
 
 struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements
@@ -24,7 +31,8 @@ template <class A, class B> struct pick<false, A, B> {
     using type = B;
 };
 
-// Of rowwise_registers: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows and n, which is 1 but
+// Of rowwise_registers: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows and n, which
+// is 1 but
 // for cfg::INNER.
 struct row_source {
     const void *data;
@@ -38,7 +46,9 @@ struct row_gradient { // of an input: dims in front that it does not have are 1
     float *data;
     long long stride[4], size[4];
 };
-struct scatter_target { // a gradient that is added up by atomics, compact, of variant::SCATTER_EXACT as exact_sum; dims that it does not have are last, and 1
+// a gradient that is added up by atomics, compact, of variant::SCATTER_EXACT as exact_sum; dims that it does not have
+// are last, and 1
+struct scatter_target {
     float *to;
     long long n[4];
 };
@@ -55,8 +65,8 @@ template <int K, class A, class... REST> struct pick_type<K, type_list<A, REST..
 template <class A, class... REST> struct pick_type<0, type_list<A, REST...>> {
     using type = A;
 };
-// Of elementwise: points along each dim of a map, and a tensor with its strides by dim of the map, in elements; 0 along a dim
-// that it lacks.
+// Of elementwise: points along each dim of a map, and a tensor with its strides by dim of the map, in elements; 0 along
+// a dim that it lacks.
 constexpr int MAP_DIMS = 5;
 struct alignas(8) map_sizes {
     int n[MAP_DIMS + 1]; // the last: are all tensors of its points compact, from 16 bytes on?
@@ -69,19 +79,21 @@ struct map_counts { // elements along each dim of an input
     long long n[4];
 };
 
-// Live pairs of a tile. Cut, in maps of the forward kernels: those between each row's first and last key, and only those.
+// Live pairs of a tile. Cut, in maps of the forward kernels: those between each row's first and last key, and only
+// those.
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL, TILE_CUT };
 constexpr int MAP_WORD = 4; // bytes, of which a line of the forward kernels' map has a whole number
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
 
 // What a scan gives for element i, from the elements j up to it (or from it on) of its segment.
 enum scan_form {
-    SCAN_SUM,     // the sum of value_j
-    SCAN_LOG,     // log of the sum of e^power_j
+    SCAN_SUM,      // the sum of value_j
+    SCAN_LOG,      // log of the sum of e^power_j
     SCAN_WEIGHTED, // the sum of value_j e^(power_j + shift_i); 0 where an exponent is -inf
-    SCAN_RANK,     // how many of the row are in front of value_i in falling order, equal ones as they lie; NaN counts as -inf
-    SCAN_PLACED,   // value_j of the element whose shift_j, a rank, is i
-    SCAN_TAKEN     // value_j of element j = shift_i
+    // how many of the row are in front of value_i in falling order, equal ones as they lie; NaN counts as -inf
+    SCAN_RANK,
+    SCAN_PLACED, // value_j of the element whose shift_j, a rank, is i
+    SCAN_TAKEN   // value_j of element j = shift_i
 };
 struct scan_input { // one element
     float value, power, shift;
@@ -96,19 +108,17 @@ struct no_mod { // a vector mod that is not there
     };
 };
 
-enum vector_form {
-    FORM_ELEMENT,
-    FORM_HALF,
-    FORM_INTERLEAVED
-}; // what output() sees: one element, or a rotary pair
+enum vector_form { FORM_ELEMENT, FORM_HALF, FORM_INTERLEAVED }; // what output() sees: one element, or a rotary pair
 
-// What the decay of linear attention varies with, each also with the head: DECAY_KEY scales the rows of the state, DECAY_VALUE its columns.
+// What the decay of linear attention varies with, each also with the head: DECAY_KEY scales the rows of the state,
+// DECAY_VALUE its columns.
 enum linear_decay { DECAY_NONE, DECAY_HEAD, DECAY_TOKEN, DECAY_KEY, DECAY_VALUE };
 
 // Of the backward pass: whose formula a site is in.
 enum linear_function { OF_SCALE, OF_DECAY, OF_DELTA, OF_BONUS, FUNCTIONS };
 
-// Where a token stands in its sequence. `cu`: where each of n packed sequences begins, `step` elements apart; nullptr: there is one.
+// Where a token stands in its sequence. `cu`: where each of n packed sequences begins, `step` elements apart; nullptr:
+// there is one.
 DEV int packed_position(const int *cu, i64 step, int n, int token)
 {
     if (cu == nullptr) {
@@ -122,7 +132,7 @@ DEV int packed_position(const int *cu, i64 step, int n, int token)
     return token - cu[low * step];
 }
 
-// ---- backward -----------------------------------------------------------------------------------------
+// ---- backward ----------------------------------------------------------------------------------------
 
 struct no_back { // the adjoint of a vector mod that is not there
     static constexpr bool PRESENT = false;
@@ -133,12 +143,12 @@ struct no_back { // the adjoint of a vector mod that is not there
     };
 };
 
-// What the address of a site depends on, beside batch and head: the place in an input's gradient that a pair, a row or an
-// element of a vector adds to. SITE_DIM: at.i of a vector mod.
+// What the address of a site depends on, beside batch and head: the place in an input's gradient that a pair, a row or
+// an element of a vector adds to. SITE_DIM: at.i of a vector mod.
 enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, SITE_DIM };
 
-// A sum of floats without rounding: word k below 5 counts 2^(32 k - 96), with a sign of its own and room for 2^31 additions. What is
-// below 2^-96 is dropped; the last word counts what is no number below 2^64.
+// A sum of floats without rounding: word k below 5 counts 2^(32 k - 96), with a sign of its own and room for 2^31
+// additions. What is below 2^-96 is dropped; the last word counts what is no number below 2^64.
 struct exact_sum {
     unsigned long long word[6];
 };
@@ -202,8 +212,7 @@ DEV float exact_total(const exact_sum &sum)
 
 template <int OP> DEV float red_identity()
 {
-    static_assert(OP == RED_SUM || OP == RED_MAX || OP == RED_MIN,
-                  "a reduction is RED_SUM, RED_MAX or RED_MIN");
+    static_assert(OP == RED_SUM || OP == RED_MAX || OP == RED_MIN, "a reduction is RED_SUM, RED_MAX or RED_MIN");
     return OP == RED_SUM ? 0.0f : OP == RED_MAX ? -INF : INF;
 }
 template <int OP> DEV float red_combine(float a, float b)
@@ -218,7 +227,7 @@ template <int OP, class T> DEV u32 red_combine_pairs(u32 a, u32 b) // of f16 or 
         return OP == RED_MAX ? bf16x2_max(a, b) : bf16x2_min(a, b);
     }
 }
-// ---- spreads: sums of squared distances from the mean, each beside the sum which that is made of ------------------
+// ---- spreads: sums of squared distances from the mean, each beside the sum which that is made of -----
 
 // Two parts of a row, of `count` elements each: their spreads about their own means make one about the mean of both.
 DEV float join_spreads(float a, float b, float sum_a, float sum_b, float count)
@@ -262,7 +271,8 @@ template <int N> DEV void lanes_spread(float &sum, float &spread, int count)
 #pragma unroll
     for (int i = N / 2; i > 0; i /= 2) {
         const float other = __shfl_xor_sync(ALL_LANES, sum, i);
-        spread = join_spreads(spread, __shfl_xor_sync(ALL_LANES, spread, i), sum, other, static_cast<float>(N / 2 / i * count));
+        spread = join_spreads(spread, __shfl_xor_sync(ALL_LANES, spread, i), sum, other,
+                              static_cast<float>(N / 2 / i * count));
         sum += other;
     }
 }

@@ -8,7 +8,7 @@
 #include "config.gen.cuh"
 #include "common/base.cuh"
 
-// ---- exponentials and logarithms ---------------------------------------------------------------------------
+// ---- exponentials and logarithms ---------------------------------------------------------------------
 
 DEV float m_exp2(float x) // 2 ulp; exact at integers; results below 2^-126 are 0
 {
@@ -44,7 +44,7 @@ DEV float m_log(float x)
     }
 }
 
-// ---- division, roots, powers -------------------------------------------------------------------------------
+// ---- division, roots, powers -------------------------------------------------------------------------
 
 DEV float m_rcp(float x) // 1 ulp
 {
@@ -86,7 +86,7 @@ DEV float m_pow(float a, float b)
     return powf(a, b);
 }
 
-// ---- integers: two's complement, which C++ leaves open where the sign has it ------------------------------
+// ---- integers: two's complement, which C++ leaves open where the sign has it -------------------------
 
 DEV int m_add(int a, int b) { return static_cast<int>(static_cast<u32>(a) + static_cast<u32>(b)); }
 DEV int m_sub(int a, int b) { return static_cast<int>(static_cast<u32>(a) - static_cast<u32>(b)); }
@@ -107,12 +107,13 @@ DEV int m_shr(int a, int by)
     return static_cast<int>(by >= 0 ? (by < 32 ? bits >> by : 0u) : (up < 32u ? bits << up : 0u));
 }
 
-// ---- random numbers ----------------------------------------------------------------------------------------
+// ---- random numbers ----------------------------------------------------------------------------------
 
-// Uniform in [0, 1), a multiple of 2^-24: a word of Philox4x32-7 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-// easy as 1, 2, 3", SC 2011; with seven rounds it passes BigCrush) for the counter (q, kv less its bits 0 and 3, h, b) and the
-// key (seed, 0). Those two bits of kv choose the word, so that the four numbers of a thread's neighbouring columns of a
-// fragment (c, c + 1, c + 8, c + 9) come of one call; kv enters last, so that what precedes it is computed once a row.
+// Uniform in [0, 1), a multiple of 2^-24: a word of Philox4x32-7 (Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011; with seven rounds it passes BigCrush) for the counter (q, kv less its bits 0
+// and 3, h, b) and the key (seed, 0). Those two bits of kv choose the word, so that the four numbers of a thread's
+// neighbouring columns of a fragment (c, c + 1, c + 8, c + 9) come of one call; kv enters last, so that what precedes
+// it is computed once a row.
 DEV float m_random(int seed, int b, int h, int q, int kv)
 {
     u32 c0 = static_cast<u32>(q);
@@ -137,7 +138,7 @@ DEV float m_random(int seed, int b, int h, int q, int kv)
     return static_cast<float>(((kv & 1) != 0 ? high : low) >> 8) * 0x1p-24f;
 }
 
-// ---- Lua's // and %: the quotient is rounded down, the remainder has the sign of the divisor ----------------------
+// ---- Lua's // and %: the quotient is rounded down, the remainder has the sign of the divisor ---------
 
 DEV int m_floordiv(int a, int b) // b == 0: some number, no trap
 {
@@ -212,17 +213,18 @@ DEV float m_floormod(float a, float b)
     return ((b > 0.0f) ? r < 0.0f : r > 0.0f) ? r + b : r;
 }
 
-// ---- angles ------------------------------------------------------------------------------------------------
+// ---- angles ------------------------------------------------------------------------------------------
 
-// x less the nearest multiple of 2 pi. Exact but for the last step while the multiple has 18 bits, |x| < 1.6e6: n * HI and
-// x are multiples of 2^-22 or coarser that differ by less than 4. No slow path, hence no local memory.
+// x less the nearest multiple of 2 pi. Exact but for the last step while the multiple has 18 bits, |x| < 1.6e6: n * HI
+// and x are multiples of 2^-22 or coarser that differ by less than 4. No slow path, hence no local memory.
 DEV float m_reduce_angle(float x)
 {
     constexpr float HI = 0x1.921fb6p+2f; // 2 pi = HI + LO
     constexpr float LO = -0x1.777a5cp-23f;
     constexpr u32 WHOLE = 0x4b400000u; // 1.5 * 2^23: beside it, and away from 0 however far, floats are integers
     const float whole = __uint_as_float((__float_as_uint(x) & 0x80000000u) | WHOLE);
-    const float n = fmaf(x, 0x1.45f306p-3f, whole) - whole; // rounding to an integer proper takes the special function unit
+    // rounding to an integer proper takes the special function unit
+    const float n = fmaf(x, 0x1.45f306p-3f, whole) - whole;
     return fmaf(-n, LO, fmaf(-n, HI, x));
 }
 
@@ -231,12 +233,9 @@ DEV float m_sin(float x) // absolute error 1e-6 for |x| < 1.6e6
     return sin_approx(m_reduce_angle(x));
 }
 
-DEV float m_cos(float x)
-{
-    return cos_approx(m_reduce_angle(x));
-}
+DEV float m_cos(float x) { return cos_approx(m_reduce_angle(x)); }
 
-// ---- activations -------------------------------------------------------------------------------------------
+// ---- activations -------------------------------------------------------------------------------------
 
 DEV float m_tanh(float x)
 {
@@ -259,8 +258,9 @@ DEV float m_silu(float x) { return m_gated(x, m_sigmoid(x)); }
 
 DEV float m_relu(float x) { return max_nan(x, 0.0f); } // NaN stays
 
-// log2 of the normal distribution function at -a, a not negative: off by less than 8.3e-6 up to 6; beyond, where the function is below
-// 1e-9, it falls a little faster than the function. Of degree 7, found by weighted least squares towards the least maximum.
+// log2 of the normal distribution function at -a, a not negative: off by less than 8.3e-6 up to 6; beyond, where the
+// function is below 1e-9, it falls a little faster than the function. Of degree 7, found by weighted least squares
+// towards the least maximum.
 DEV float m_log2_normal(float a)
 {
     float p = fmaf(a, -0x1.ec8748p-20f, 0x1.025caap-14f);
@@ -286,9 +286,11 @@ DEV float m_normal(float x)
 
 DEV float m_erf(float x)
 {
-    if constexpr (cfg::FAST_MATH) { // Abramowitz and Stegun 7.1.26, absolute error 2e-7; near 0 its series, for the relative one
+    // Abramowitz and Stegun 7.1.26, absolute error 2e-7; near 0 its series, for the relative one
+    if constexpr (cfg::FAST_MATH) {
         const float z = x * x;
-        const float series = fmaf(z, fmaf(z, fmaf(z, -0x1.b82ce4p-6f, 0x1.ce2f22p-4f), -0x1.812746p-2f), 0x1.20dd76p+0f);
+        const float series =
+            fmaf(z, fmaf(z, fmaf(z, -0x1.b82ce4p-6f, 0x1.ce2f22p-4f), -0x1.812746p-2f), 0x1.20dd76p+0f);
         const float t = m_rcp(fmaf(0x1.4f740ap-2f, fabsf(x), 1.0f));
         float tail = fmaf(t, 1.061405429f, -1.453152027f);
         tail = fmaf(t, tail, 1.421413741f);
@@ -311,7 +313,7 @@ DEV float m_gelu(float x) // x times the normal distribution function, not the t
     }
 }
 
-// ---- the rest: fmaxf and fminf give the other operand where one is NaN --------------------------------------------
+// ---- the rest: fmaxf and fminf give the other operand where one is NaN -------------------------------
 
 DEV float m_abs(float x) { return fabsf(x); }
 DEV int m_abs(int x) { return x < 0 ? m_neg(x) : x; }

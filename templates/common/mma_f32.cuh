@@ -1,13 +1,13 @@
 // common/mma_f32.cuh: products of tiles of f32 by mma.sync, each as three products of bf16.
 //
-// x is hi + lo: hi is x rounded to bf16, lo what is left of x, rounded to bf16 too. x y becomes hi hi + hi lo + lo hi in f32
-// sums. What is lost, lo lo and the rounding of each lo, is less than 2^-16 of |x y|. An infinite x makes NaN, and so does one
-// that rounds to an infinite bf16, from 0x1.ffp127 on.
+// x is hi + lo: hi is x rounded to bf16, lo what is left of x, rounded to bf16 too. x y becomes hi hi + hi lo + lo hi
+// in f32 sums. What is lost, lo lo and the rounding of each lo, is less than 2^-16 of |x y|. An infinite x makes NaN,
+// and so does one that rounds to an infinite bf16, from 0x1.ffp127 on.
 //
-// A row of COLS f32 lies in shared memory as one of 2 COLS 16-bit elements does (common/mma_sm80.cuh), so the same loaders
-// fill a tile. ldmatrix gives a lane one f32 where it gives two 16-bit elements: of a chunk of 4, the one at lane % 4. So a
-// lane has columns t, t + 4, t + 8 and t + 12 of 16 where mma.sync means 2 t, 2 t + 1, 2 t + 8 and 2 t + 9: an order of the
-// depth that both operands share, and that no sum sees.
+// A row of COLS f32 lies in shared memory as one of 2 COLS 16-bit elements does (common/mma_sm80.cuh), so the same
+// loaders fill a tile. ldmatrix gives a lane one f32 where it gives two 16-bit elements: of a chunk of 4, the one at
+// lane % 4. So a lane has columns t, t + 4, t + 8 and t + 12 of 16 where mma.sync means 2 t, 2 t + 1, 2 t + 8 and 2 t +
+// 9: an order of the depth that both operands share, and that no sum sees.
 #pragma once
 #include "common/mma_sm80.cuh"
 
@@ -63,7 +63,8 @@ template <int MT, int COLS> DEV void load_split_a(split_a<MT> &a, u32 lane_addre
     }
 }
 
-// The same of B stored [n][k]: 16 rows of the tile from row 16 n on. lane_address: lane_offset_b<2 * COLS> from the tile on.
+// The same of B stored [n][k]: 16 rows of the tile from row 16 n on. lane_address: lane_offset_b<2 * COLS> from the
+// tile on.
 template <int COLS> DEV void load_split_b(split_b &b, u32 lane_address, int k, int n)
 {
     using shape = swizzle<2 * COLS>;
@@ -76,8 +77,8 @@ template <int COLS> DEV void load_split_b(split_b &b, u32 lane_address, int k, i
     }
 }
 
-// B stored [k][n], in the order of mma.sync: a lane reads single elements, of rows 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of 16.
-// Rows two apart lie in different banks, and so do the chunks of 8 columns.
+// B stored [k][n], in the order of mma.sync: a lane reads single elements, of rows 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of
+// 16. Rows two apart lie in different banks, and so do the chunks of 8 columns.
 template <int COLS> struct columns_f32 {
     using shape = swizzle<2 * COLS>;
     u32 even, odd; // of the lane's rows 2 t and 2 t + 1
@@ -97,8 +98,8 @@ template <int COLS> struct columns_f32 {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const u32 down = static_cast<u32>((16 * k + 8 * half) * shape::ROW_BYTES);
-                split_f32(load_shared(shape::along(even, 4 * n + 2 * i) + down), load_shared(shape::along(odd, 4 * n + 2 * i) + down),
-                          b.hi[i][half], b.lo[i][half]);
+                split_f32(load_shared(shape::along(even, 4 * n + 2 * i) + down),
+                          load_shared(shape::along(odd, 4 * n + 2 * i) + down), b.hi[i][half], b.lo[i][half]);
             }
         }
     }
@@ -142,7 +143,8 @@ template <int MT, int NB> DEV void split_scores(split_a<MT> &a, const float (&p)
 }
 
 // o += P V. DB: blocks of 8 columns of V; v: the tile.
-template <int MT, int NB, int DB, int COLS> DEV void product_pv_f32(float (&o)[MT][DB][4], const float (&p)[MT][NB][4], u32 v, int lane)
+template <int MT, int NB, int DB, int COLS>
+DEV void product_pv_f32(float (&o)[MT][DB][4], const float (&p)[MT][NB][4], u32 v, int lane)
 {
     const columns_f32<COLS> columns(v, lane);
 #pragma unroll
@@ -161,19 +163,22 @@ template <int MT, int NB, int DB, int COLS> DEV void product_pv_f32(float (&o)[M
     }
 }
 
-// ---- tiles that are split once ------------------------------------------------------------------------------
+// ---- tiles that are split once -----------------------------------------------------------------------
 //
-// A tile that many products read is split where it lies: of 8 columns first 16 bytes of hi, then 16 of lo. From there on
-// hi and lo come by ldmatrix as tiles of bf16 do, and lo is one bit of the address away from hi.
+// A tile that many products read is split where it lies: of 8 columns first 16 bytes of hi, then 16 of lo. From there
+// on hi and lo come by ldmatrix as tiles of bf16 do, and lo is one bit of the address away from hi.
 
-template <int COLS> DEV u32 split_offset_a(int lane, int row0) { return swizzle<2 * COLS>::offset(row0 + (lane & 15), lane >> 4 << 1); }
+template <int COLS> DEV u32 split_offset_a(int lane, int row0)
+{
+    return swizzle<2 * COLS>::offset(row0 + (lane & 15), lane >> 4 << 1);
+}
 template <int COLS> DEV u32 split_offset_b(int lane)
 {
     return swizzle<2 * COLS>::offset((lane & 7) + (lane >> 4) * 8, (lane >> 3 & 1) * 2);
 }
 
-// Splits what this thread has copied with tile_loader<ROWS, .., 2 * COLS, THREADS>, behind its wait: neighbours have the two
-// halves of 8 columns. By whole warps.
+// Splits what this thread has copied with tile_loader<ROWS, .., 2 * COLS, THREADS>, behind its wait: neighbours have
+// the two halves of 8 columns. By whole warps.
 template <int ROWS, int COLS, int THREADS> DEV void split_tile(u32 tile)
 {
     using loader = tile_loader<ROWS, 2 * COLS, 2 * COLS, THREADS>;

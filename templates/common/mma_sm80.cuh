@@ -31,8 +31,7 @@ template <int COLS> struct swizzle {
     // Address of the same row, `chunks` (even, a constant) further on; `address` lies in chunk 0 or 1.
     DEV u32 along(u32 address, int chunks)
     {
-        return (address ^ static_cast<u32>((chunks & (W - 1)) * 16)) +
-               static_cast<u32>((chunks & ~(W - 1)) * 16);
+        return (address ^ static_cast<u32>((chunks & (W - 1)) * 16)) + static_cast<u32>((chunks & ~(W - 1)) * 16);
     }
 };
 
@@ -41,16 +40,14 @@ template <int COLS> struct swizzle {
 // `left` on, and elements from DIM up to COLS, become zeros.
 template <int ROWS, int DIM, int COLS, int THREADS> struct tile_loader {
     using shape = swizzle<COLS>;
-    static constexpr int ACROSS =
-        shape::CHUNKS % 16 == 0 && THREADS >= 128 ? 16 : shape::W; // threads of a row
-    static constexpr int STEP = THREADS / ACROSS;                  // rows at a time
+    static constexpr int ACROSS = shape::CHUNKS % 16 == 0 && THREADS >= 128 ? 16 : shape::W; // threads of a row
+    static constexpr int STEP = THREADS / ACROSS;                                            // rows at a time
     static_assert(THREADS % ACROSS == 0 && STEP % 8 == 0, "8, 16 .. rows at a time");
 
     const char *from; // row 0 of the tensor; the same for the whole block
     i64 row_bytes;
 
-    template <class T>
-    __device__ __forceinline__ tile_loader(const T *base, i64 row_stride)
+    template <class T> __device__ __forceinline__ tile_loader(const T *base, i64 row_stride)
         : from(reinterpret_cast<const char *>(base)), row_bytes(row_stride * static_cast<i64>(sizeof(T)))
     {
     }
@@ -74,13 +71,12 @@ template <int ROWS, int DIM, int COLS, int THREADS> struct tile_loader {
                 }
             }
             source += STEP * row_bytes;
-            keep(
-                source); // one running address: else all of them would be kept in registers from tile to tile
+            keep(source); // one running address: else all of them would be kept in registers from tile to tile
         }
     }
 };
 
-// ---- operands of a warp ---------------------------------------------------------------------------------
+// ---- operands of a warp ------------------------------------------------------------------------------
 
 // Where this lane reads: rows of A (16 rows x 16 deep), of B stored [n][k] (16 n x 16 deep) and of B stored
 // [k][n] (16 deep x 16 n, through the transposing load). The order of the four 8x8 matrices differs.
@@ -92,10 +88,7 @@ template <int COLS> DEV u32 lane_offset_b(int lane)
 {
     return swizzle<COLS>::offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
 }
-template <int COLS> DEV u32 lane_offset_b_transposed(int lane)
-{
-    return lane_offset_a<COLS>(lane, 0);
-}
+template <int COLS> DEV u32 lane_offset_b_transposed(int lane) { return lane_offset_a<COLS>(lane, 0); }
 
 template <class T> DEV void mma_16x8x16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
 {
@@ -115,8 +108,8 @@ template <int MT, int COLS> DEV void load_a(u32 (&a)[MT][4], u32 lane_address, i
 {
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        load_matrix4(a[m], swizzle<COLS>::along(lane_address, 2 * k) +
-                               static_cast<u32>(m * 16 * swizzle<COLS>::ROW_BYTES));
+        load_matrix4(a[m],
+                     swizzle<COLS>::along(lane_address, 2 * k) + static_cast<u32>(m * 16 * swizzle<COLS>::ROW_BYTES));
     }
 }
 
@@ -167,8 +160,7 @@ DEV void product_qk(float (&s)[MT][NB][4], u32 q_address, const a_fragments<MT, 
                     mma_16x8x16<T>(s[m][2 * n + half], q_regs.r[shape::step(k)][m], b[i & 1][2 * half],
                                    b[i & 1][2 * half + 1]);
                 } else {
-                    mma_16x8x16<T>(s[m][2 * n + half], a[k & 1][m], b[i & 1][2 * half],
-                                   b[i & 1][2 * half + 1]);
+                    mma_16x8x16<T>(s[m][2 * n + half], a[k & 1][m], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
                 }
             }
         }
@@ -191,9 +183,8 @@ DEV void product_pv(float (&o)[MT][DB][4], const float (&p)[MT][NB][4], u32 v_ad
         const int k = i / PAIRS;
         const int d = i % PAIRS;
         if (i + 1 < LOADS) {
-            load_matrix4_transposed(b[(i + 1) & 1],
-                                    shape::along(v_address, 2 * ((i + 1) % PAIRS)) +
-                                        static_cast<u32>((i + 1) / PAIRS * 16 * shape::ROW_BYTES));
+            load_matrix4_transposed(b[(i + 1) & 1], shape::along(v_address, 2 * ((i + 1) % PAIRS)) +
+                                                        static_cast<u32>((i + 1) / PAIRS * 16 * shape::ROW_BYTES));
         }
         if (d == 0) {
 #pragma unroll

@@ -1,5 +1,6 @@
-// common/ptx.cuh: one-instruction wrappers, sm_80 and up, and with common/ptx_sm90.cuh the only files with asm in them: types of registers alone, no name of any
-// other header but common/base.cuh's integer types. tests/emulate/common/ptx.cuh is the same list in C++ for the host: keep them alike.
+// common/ptx.cuh: one-instruction wrappers, sm_80 and up, and with common/ptx_sm90.cuh the only files with asm in them:
+// types of registers alone, no name of any other header but common/base.cuh's integer types.
+// tests/emulate/common/ptx.cuh is the same list in C++ for the host: keep them alike.
 #pragma once
 
 #define DEV [[maybe_unused]] static __device__ __forceinline__
@@ -10,7 +11,7 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
-// ---- registers -----------------------------------------------------------------------------------------
+// ---- registers ---------------------------------------------------------------------------------------
 
 // The compiler takes x for changed here: it can neither split the computation of x nor move it out of a loop, nor
 // hold in registers what it derived from x before.
@@ -44,7 +45,7 @@ DEV u32 cluster_rank() // of the block in its cluster; from sm_90 on
     return x;
 }
 
-// ---- conversions: round to nearest even --------------------------------------------------------------------
+// ---- conversions: round to nearest even --------------------------------------------------------------
 
 DEV float float_from_f16(u16 x)
 {
@@ -116,7 +117,7 @@ DEV u32 bf16x2_min(u32 a, u32 b)
     return y;
 }
 
-// ---- the special function unit: not volatile, so that equal values are computed once and unused ones not at all --------
+// ---- the special function unit: not volatile, so that equal values are computed once and unused ones not at all ----
 
 DEV float exp2_approx(float x) // 2 ulp; exact at integers; results below 2^-126 are 0
 {
@@ -209,12 +210,14 @@ DEV float tanh_approx(float x) // relative error 2^-11
     return y;
 }
 
-// ---- global memory that is read once: past L1 ----------------------------------------------------------------
+// ---- global memory that is read once: past L1 --------------------------------------------------------
 
 DEV uint4 load_once16(const void *p)
 {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p));
     return x;
 }
 DEV uint2 load_once8(const void *p)
@@ -230,9 +233,9 @@ DEV u32 load_once4(const void *p)
     return x;
 }
 
-// Global memory that is read more than once by the same block: L1 and L2 keep what `first` has read until `last` has read it, and then let
-// go of it before anything else, so that what is written stays longer and leaves in larger pieces. What is read once gains by `first`, too
-// (README.md has the figures).
+// Global memory that is read more than once by the same block: L1 and L2 keep what `first` has read until `last` has
+// read it, and then let go of it before anything else, so that what is written stays longer and leaves in larger
+// pieces. What is read once gains by `first`, too (README.md has the figures).
 DEV u64 keep_policy()
 {
     u64 policy;
@@ -256,7 +259,9 @@ DEV uint4 load_first16(const void *p)
 DEV uint2 load_first8(const void *p)
 {
     uint2 x;
-    asm volatile("ld.global.L1::evict_last.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(x.x), "=r"(x.y) : "l"(p), "l"(keep_policy()));
+    asm volatile("ld.global.L1::evict_last.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(x.x), "=r"(x.y)
+                 : "l"(p), "l"(keep_policy()));
     return x;
 }
 DEV uint4 load_last16(const void *p)
@@ -268,8 +273,9 @@ DEV uint4 load_last16(const void *p)
     return x;
 }
 
-// Launches that may begin early (struct launch's `early`): the one before says that from here on the next one may, and the next one
-// waits for all that it has written. Elsewhere, and before sm_90, the next one begins when the one before is done.
+// Launches that may begin early (struct launch's `early`): the one before says that from here on the next one may, and
+// the next one waits for all that it has written. Elsewhere, and before sm_90, the next one begins when the one before
+// is done.
 DEV void let_next_begin()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -294,18 +300,19 @@ DEV int count_sms() // of the device: at least
 DEV void prefetch_line(const void *p) { asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(p) : "memory"); }
 
 DEV u32 shared_address(const void *p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
-// ---- cp.async: global to shared, 16 bytes a thread -----------------------------------------------------
+// ---- cp.async: global to shared, 16 bytes a thread ---------------------------------------------------
 
 // Copies `bytes` (16 or 0) and fills the rest of the 16 with zeros; with 0 nothing is read.
 DEV void copy16_async(u32 to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-// The same, OFFSET bytes behind `to`, under a policy of L2. `to` must be a register of the thread: of a register of the warp, beside a
-// policy, ptxas (CUDA 13.0) makes an instruction that the device refuses. tests/spills.sh looks for it.
+// The same, OFFSET bytes behind `to`, under a policy of L2. `to` must be a register of the thread: of a register of the
+// warp, beside a policy, ptxas (CUDA 13.0) makes an instruction that the device refuses. tests/spills.sh looks for it.
 template <int OFFSET> DEV void copy16_as_async(u32 to, const void *from, int bytes, u64 policy)
 {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %4], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy), "n"(OFFSET)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %4], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+                 "r"(bytes), "l"(policy), "n"(OFFSET)
                  : "memory");
 }
 // A minimum is always a register of the thread; no shared address is as large as this one.
@@ -319,9 +326,10 @@ DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"
 // Is counted there and goes on. What it has written is seen by those who wait there.
 DEV void barrier_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-// ---- ldmatrix: four 8x8 matrices of 16-bit elements -----------------------------------------------------
+// ---- ldmatrix: four 8x8 matrices of 16-bit elements --------------------------------------------------
 
-// Lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in r[i], elements (l / 4, 2 (l % 4) + {0, 1}).
+// Lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in r[i], elements (l / 4, 2 (l % 4) +
+// {0, 1}).
 DEV void load_matrix4(u32 (&r)[4], u32 address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -338,10 +346,13 @@ DEV void load_matrix4_transposed(u32 (&r)[4], u32 address)
                  : "memory");
 }
 
-// ---- plain shared memory ---------------------------------------------------------------------------------
+// ---- plain shared memory -----------------------------------------------------------------------------
 
 DEV void store_shared(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory"); }
-DEV void store_shared(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
+DEV void store_shared(u32 address, float x)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
 DEV float load_shared(u32 address)
 {
     float x;
@@ -367,10 +378,11 @@ DEV float2 load_shared8(u32 address)
 
 DEV void store_shared16(u32 address, const float (&x)[4])
 {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 }
 
-// ---- global memory that several blocks change ------------------------------------------------------------
+// ---- global memory that several blocks change --------------------------------------------------------
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define ADD_GLOBAL4 1
@@ -384,7 +396,8 @@ DEV void add_global(u64 *p, u64 x) { asm volatile("red.global.add.u64 [%0], %1;"
 DEV void add_global4(float *p, const float (&x)[4]) // p is a multiple of 16 bytes; ADD_WIDTH is 4
 {
 #if ADD_GLOBAL4
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 #endif
 }
 DEV u32 take_ticket(u32 *p) // what it was; one more afterwards
@@ -408,10 +421,17 @@ DEV void wait_turn(const u32 *p, u32 turn)
     } while (x != turn);
 }
 DEV void end_turn(u32 *p) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory"); }
-// Words that are 0 until a block tells a number there: what is told of it, not 0, is in the upper half, and comes with it.
-DEV void publish_both(u64 *p, u64 a, u64 b) { asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory"); }
+// Words that are 0 until a block tells a number there: what is told of it, not 0, is in the upper half, and comes with
+// it.
+DEV void publish_both(u64 *p, u64 a, u64 b)
+{
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory");
+}
 DEV void publish_one(u64 *p, u64 a) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(a) : "memory"); }
-DEV void observe_both(const u64 *p, u64 &a, u64 &b) { asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory"); }
+DEV void observe_both(const u64 *p, u64 &a, u64 &b)
+{
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+}
 DEV void wait_told(const u64 *p)
 {
     u64 x;
@@ -421,7 +441,7 @@ DEV void wait_told(const u64 *p)
 }
 DEV void fence_global() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// ---- mma.sync: c += a b, fp32 sums -----------------------------------------------------------------------
+// ---- mma.sync: c += a b, fp32 sums -------------------------------------------------------------------
 
 // With g = lane / 4 and t = lane % 4, a 16x16, b 16x8, c 16x8:
 //   a[0] (g, 2t..)  a[1] (g + 8, 2t..)  a[2] (g, 2t + 8..)  a[3] (g + 8, 2t + 8..)

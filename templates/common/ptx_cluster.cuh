@@ -1,7 +1,9 @@
-// common/ptx_cluster.cuh: one-instruction wrappers for clusters of SIZE blocks (sm_90 and up), beside common/ptx.cuh. tests/emulate has the same list.
+// common/ptx_cluster.cuh: one-instruction wrappers for clusters of SIZE blocks (sm_90 and up), beside common/ptx.cuh.
+// tests/emulate has the same list.
 //
-// Blocks hand each other words through an exchange: an mbarrier of the receiving block, in shared memory like the words, which counts bytes.
-// A cluster barrier would do, but it waits until all that its threads have stored anywhere has arrived.
+// Blocks hand each other words through an exchange: an mbarrier of the receiving block, in shared memory like the
+// words, which counts bytes. A cluster barrier would do, but it waits until all that its threads have stored anywhere
+// has arrived.
 #pragma once
 #include "common/ptx.cuh"
 
@@ -30,12 +32,13 @@ DEV void exchange_expect(u32 exchange, u32 bytes)
 // A word goes to `address` of block `rank`, and counts at its exchange; both are said as those of this block.
 template <int SIZE> DEV void exchange_push(u32 address, float x, u32 exchange, u32 rank)
 {
-    asm volatile("{\n\t.reg .u32 there, counter;\n\t"
-                 "mapa.shared::cluster.u32 there, %0, %3;\n\t"
-                 "mapa.shared::cluster.u32 counter, %2, %3;\n\t"
-                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %1, [counter];\n\t}" ::"r"(address),
-                 "f"(x), "r"(exchange), "r"(rank)
-                 : "memory");
+    asm volatile(
+        "{\n\t.reg .u32 there, counter;\n\t"
+        "mapa.shared::cluster.u32 there, %0, %3;\n\t"
+        "mapa.shared::cluster.u32 counter, %2, %3;\n\t"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %1, [counter];\n\t}" ::"r"(address),
+        "f"(x), "r"(exchange), "r"(rank)
+        : "memory");
 }
 
 // Every thread of the block: until the phase is over; its parity is 0 for the first one.

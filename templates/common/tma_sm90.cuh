@@ -33,7 +33,8 @@ template <int STAGES> struct ring_barriers {
         }
     }
     // Until the readers of the tile before have left the stage; at once in the first round.
-    template <bool BOUNDED = false> __device__ __forceinline__ void wait_empty(ring_place<STAGES> at, const char *what = "a place") const
+    template <bool BOUNDED = false>
+    __device__ __forceinline__ void wait_empty(ring_place<STAGES> at, const char *what = "a place") const
     {
         if constexpr (BOUNDED) {
             mbarrier_wait_bounded(empty(at.stage), at.parity ^ 1u, what);
@@ -42,7 +43,8 @@ template <int STAGES> struct ring_barriers {
         }
     }
     // BOUNDED: a tile that never comes stops the kernel. The loading warp waits for those who wait here.
-    template <bool BOUNDED = false> __device__ __forceinline__ void wait_full(ring_place<STAGES> at, const char *what = "a tile") const
+    template <bool BOUNDED = false>
+    __device__ __forceinline__ void wait_full(ring_place<STAGES> at, const char *what = "a tile") const
     {
         if constexpr (BOUNDED) {
             mbarrier_wait_bounded(full(at.stage), at.parity, what);
@@ -59,8 +61,8 @@ DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int he
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, token,
-                 head, batch, l2);
+        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, token, head, batch,
+                 l2);
     }
 }
 
@@ -71,13 +73,14 @@ DEV void load_packed_tile(u32 to, const tensor_map *map, u32 barrier, int token,
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, 0, token,
-                  group, batch, l2);
+        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, 0, token, group,
+                  batch, l2);
     }
 }
 
-// Rows of one of many sequences that lie one behind the other: those from `token` on, of `length` behind the first `first` of all. The
-// map is `packed` (runtime/recipe/recipe.h): rows beyond the sequence's end are 0, whatever lies there.
+// Rows of one of many sequences that lie one behind the other: those from `token` on, of `length` behind the first
+// `first` of all. The map is `packed` (runtime/recipe/recipe.h): rows beyond the sequence's end are 0, whatever lies
+// there.
 struct sequence_rows {
     int first, length;
 };
@@ -88,8 +91,8 @@ DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int he
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, RAGGED_ROWS - of.length + token, head,
-                  of.first + of.length, RAGGED_ROWS, l2);
+        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2,
+                  RAGGED_ROWS - of.length + token, head, of.first + of.length, RAGGED_ROWS, l2);
     }
 }
 // And back: rows beyond the end are left out.
@@ -99,14 +102,15 @@ DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int 
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, RAGGED_ROWS - of.length + token, head,
-                   of.first + of.length, RAGGED_ROWS);
+        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2,
+                   RAGGED_ROWS - of.length + token, head, of.first + of.length, RAGGED_ROWS);
     }
     tma_commit();
 }
 
 // Both ways back, by one thread; rows and columns outside of the tensor are left out.
-template <int ROWS, int COLS> DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int head, int batch)
+template <int ROWS, int COLS>
+DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int head, int batch)
 {
     using shape = panels<COLS>;
 #pragma unroll
@@ -122,8 +126,8 @@ DEV void store_packed_tile(const tensor_map *map, u32 from, int column, int toke
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, 0, token,
-                   group, batch);
+        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, 0, token, group,
+                   batch);
     }
     tma_commit();
 }

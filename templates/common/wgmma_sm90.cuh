@@ -35,19 +35,15 @@ template <int COLS> struct panels {
 
 // An address that is the same in every lane, so that it goes to a uniform register once: the steps of a descriptor
 // are then additions beside the warps' own work, and not three moves before every wgmma.
-DEV u32 of_the_warp(u32 address)
-{
-    return __shfl_sync(ALL_LANES, address, 0);
-}
+DEV u32 of_the_warp(u32 address) { return __shfl_sync(ALL_LANES, address, 0); }
 
-DEV constexpr u64 descriptor_step(int bytes)
-{
-    return static_cast<u64>(bytes >> 4);
-}
+DEV constexpr u64 descriptor_step(int bytes) { return static_cast<u64>(bytes >> 4); }
 
-// s = A B^T, both tiles of COLS columns, of A_ROWS and B_ROWS rows. GROUPED, here and below: four products are
-// one statement, the first one behind a fence. The compiler then orders instructions between them otherwise: for 64 columns on an H200, 2 % slower with ALiBi.
-template <bool BF16, int N, int COLS, int A_ROWS, int B_ROWS, bool GROUPED> DEV void start_steps(float (&s)[N / 8][4], u64 a, u64 b)
+// s = A B^T, both tiles of COLS columns, of A_ROWS and B_ROWS rows. GROUPED, here and below: four products are one
+// statement, the first one behind a fence. The compiler then orders instructions between them otherwise: for 64 columns
+// on an H200, 2 % slower with ALiBi.
+template <bool BF16, int N, int COLS, int A_ROWS, int B_ROWS, bool GROUPED>
+DEV void start_steps(float (&s)[N / 8][4], u64 a, u64 b)
 {
     using shape = panels<COLS>;
     constexpr u64 A_PANEL = descriptor_step(A_ROWS * shape::SPAN);
@@ -63,19 +59,18 @@ template <bool BF16, int N, int COLS, int A_ROWS, int B_ROWS, bool GROUPED> DEV 
 #pragma unroll
         for (int i = 0; i < COLS / 16; i++) {
             const u64 along = descriptor_step(i % shape::STEPS * 32);
-            wgmma<N>::template ss<BF16>(s, a + i / shape::STEPS * A_PANEL + along, b + i / shape::STEPS * B_PANEL + along, i != 0);
+            wgmma<N>::template ss<BF16>(s, a + i / shape::STEPS * A_PANEL + along,
+                                        b + i / shape::STEPS * B_PANEL + along, i != 0);
         }
     }
 }
 
 // Q's descriptor for start_qk: for a tile that serves several times.
-template <int COLS> DEV u64 describe_q(u32 q)
-{
-    return panels<COLS>::descriptor(of_the_warp(q), 16);
-}
+template <int COLS> DEV u64 describe_q(u32 q) { return panels<COLS>::descriptor(of_the_warp(q), 16); }
 
 // Starts s = Q K^T: 64 rows of Q, out of ROWS of its tile, and N rows of K, COLS deep, both as tiles of COLS columns.
-template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false> DEV void start_qk(float (&s)[N / 8][4], u64 a, u32 k)
+template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false>
+DEV void start_qk(float (&s)[N / 8][4], u64 a, u32 k)
 {
     using shape = panels<COLS>;
     constexpr bool FOUR = GROUPED && shape::STEPS == 4;
@@ -86,7 +81,8 @@ template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false> DEV voi
     start_steps<same_type<T, bf16>, N, COLS, ROWS, N, FOUR>(s, a, b);
     wgmma_commit();
 }
-template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
+template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false>
+DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
 {
     start_qk<T, N, COLS, ROWS, GROUPED>(s, describe_q<COLS>(q), k);
 }

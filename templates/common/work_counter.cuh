@@ -1,11 +1,14 @@
-// common/work_counter.cuh: how many of a launch's items have been taken: a word of workspace that nobody clears before a launch.
-// A launch leaves it as IDLE; between launches it may be overwritten, as a whole or in part. So the word is IDLE + n * STEP
-// after n items, which holds n twice, in its lower 24 bits and in its upper ones, with 16 bits in between that do not change:
-// a word is a count where n is below the number of items, and anything else is put right by whoever notices.
+// common/work_counter.cuh: how many of a launch's items have been taken: a word of workspace that nobody clears before
+// a launch. A launch leaves it as IDLE; between launches it may be overwritten, as a whole or in part. So the word is
+// IDLE + n * STEP after n items, which holds n twice, in its lower 24 bits and in its upper ones, with 16 bits in
+// between that do not change: a word is a count where n is below the number of items, and anything else is put right by
+// whoever notices.
 // * Overwriting up to 5 neighbouring bytes of IDLE, wherever, gives IDLE again or no count: it would have to
 //   change both copies of n alike. Of whole words, items - 1 of 2^64 would be taken for a count that is none.
-// * A launch gets exactly `items` answers, 0 to items - 1: one for each that asks. So nobody who asks can find more than
-//   items - 1, and the last answer, after which nobody asks, leaves the word as the next launch wants it: stream order is
+// * A launch gets exactly `items` answers, 0 to items - 1: one for each that asks. So nobody who asks can find more
+// than
+//   items - 1, and the last answer, after which nobody asks, leaves the word as the next launch wants it: stream order
+//   is
 //   all that a replayed graph needs for it.
 // * STEP is odd, so adding to what is no count finds one only by passing 0, from where a launch counts anyhow; who asks
 //   adds to it once at most, then tries to swap it for IDLE. Once a swap or a 0 has made it a count it stays one.

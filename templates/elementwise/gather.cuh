@@ -1,7 +1,9 @@
-// elementwise/gather.cuh: kernels: one gradient of an input whose rows are read by computed numbers, such as the table of an embedding.
+// elementwise/gather.cuh: kernels: one gradient of an input whose rows are read by computed numbers, such as the table
+// of an embedding.
 //
-// Adding to it by atomics would take zeros, sums in fp32 and a copy of them through memory. Instead the lines of points (all but the last
-// dim) are sorted by the row of the input that they belong to, as numbers; then every row is added up in registers and written once.
+// Adding to it by atomics would take zeros, sums in fp32 and a copy of them through memory. Instead the lines of points
+// (all but the last dim) are sorted by the row of the input that they belong to, as numbers; then every row is added up
+// in registers and written once.
 //
 //   count   how many lines each row has, and which of them a line is
 //   start   where each row's lines stand in `list`; rows of more than LONG lines are noted
@@ -13,17 +15,18 @@
 #include "common/concepts.cuh"
 #include "elementwise/parts.cuh"
 
-namespace elementwise {
+namespace elementwise
+{
 
 using gathered = variant_map<0>;
 using word = unsigned long long;
 
-constexpr word LONG = 64;         // lines of a row that a team adds up one after the other
+constexpr word LONG = 64; // lines of a row that a team adds up one after the other
 constexpr int LONG_THREADS = 1024;
 constexpr int LONG_WARPS = LONG_THREADS / 32;
 constexpr int TOGETHER = cfg::UNROLL; // vectors of a row, or lines, that are loaded together
-constexpr int APART = 32 * V;     // columns between a thread's vectors of a row
-constexpr int GATHER_BLOCKS = 3;  // on an SM: 80 registers, since what is spilled would be waited for
+constexpr int APART = 32 * V;         // columns between a thread's vectors of a row
+constexpr int GATHER_BLOCKS = 3;      // on an SM: 80 registers, since what is spilled would be waited for
 
 DEV i64 count_lines(const map_sizes &z)
 {
@@ -69,19 +72,24 @@ DEV lines lines_of(const map_params &p, i64 row)
     return {static_cast<word>(x.y) << 32 | x.x, static_cast<word>(x.w) << 32 | x.z};
 }
 
-DEV lines lines_within(const map_params &p, i64 row, i64 rows) { return row < rows ? lines_of(p, row) : lines{0, 0}; } // none beyond the rows
+// none beyond the rows
+DEV lines lines_within(const map_params &p, i64 row, i64 rows) { return row < rows ? lines_of(p, row) : lines{0, 0}; }
 
 // The same for a row that a team adds up: LONG + 1 stands for more.
 struct few_lines {
     word begin;
     u32 count;
 };
-DEV few_lines few_of(const lines &all) { return {all.begin, static_cast<u32>(all.count > LONG ? LONG + 1 : all.count)}; }
+DEV few_lines few_of(const lines &all)
+{
+    return {all.begin, static_cast<u32>(all.count > LONG ? LONG + 1 : all.count)};
+}
 
 // What W points of a line, the first of them at.first, add to the sum of their columns.
-template <int W>
-DEV void add_points(typename gathered::template sums<W> &sum, const map_params &p, const space &s, const point &at,
-                    const typename gathered::head &head, const typename gathered::bases &base, const typename gathered::template held<W> &held)
+template <int W> DEV void add_points(typename gathered::template sums<W> &sum, const map_params &p, const space &s,
+                                     const point &at, const typename gathered::head &head,
+                                     const typename gathered::bases &base,
+                                     const typename gathered::template held<W> &held)
 {
     typename gathered::totals totals;
     typename gathered::fixed fixed[W];
@@ -106,11 +114,13 @@ DEV void find_line(line_at &to, const map_params &p, const space &s, word line, 
     gathered::template locate<false>(to.base, p, s, to.first);
 }
 
-// Columns of one row, from its lines to memory: N vectors of W, APART from one another, the first of them at `column`. N > 1: elements of
-// a line are adjacent. WHOLE: all of them are there, so that their places are known to be constants apart; else those beyond the end
-// are the last ones, without a branch, so that all are loaded together. `line`: the row's first one, which is `from` where it is `found`.
-template <int W, int N, bool WHOLE>
-DEV void gather_columns(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 column, line_at &from, bool found)
+// Columns of one row, from its lines to memory: N vectors of W, APART from one another, the first of them at `column`.
+// N > 1: elements of a line are adjacent. WHOLE: all of them are there, so that their places are known to be constants
+// apart; else those beyond the end are the last ones, without a branch, so that all are loaded together. `line`: the
+// row's first one, which is `from` where it is `found`.
+template <int W, int N, bool WHOLE> DEV void gather_columns(const map_params &p, const space &s, i64 row,
+                                                            const few_lines &own, word line, i64 column, line_at &from,
+                                                            bool found)
 {
     typename gathered::template sums<W> sum[N];
     i64 at_once[N];
@@ -152,7 +162,8 @@ DEV void gather_columns(const map_params &p, const space &s, i64 row, const few_
 }
 
 // The same at `first` and every `step` columns behind it. A row of one line finds it once for all of its columns.
-template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first, i64 step)
+template <int W, int N>
+DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first, i64 step)
 {
     line_at from = {};
     bool found = false;
@@ -175,21 +186,23 @@ DEV space space_of(const map_params &p)
     return s;
 }
 
-// How rows are shared out: columns that threads take as vectors, the threads of a team, parts of a row, each a team's, and rows beside each
-// other of which a team has the same part.
+// How rows are shared out: columns that threads take as vectors, the threads of a team, parts of a row, each a team's,
+// and rows beside each other of which a team has the same part.
 struct share {
-    i64 wide; // columns in vectors; the others one by one
+    i64 wide;  // columns in vectors; the others one by one
     i64 reach; // columns of a part
-    int team; // less than a warp for a row of fewer vectors, which is one part
+    int team;  // less than a warp for a row of fewer vectors, which is one part
     int parts;
     i64 beside; // a power of two
 };
 
 constexpr i64 PART = APART * TOGETHER; // columns that a team works on at once
-constexpr int MOST_PARTS = 2;          // of them a part of a row has as many where every team has several parts all the same:
-constexpr int ITEMS = 4;               // what finds a line is then done once for all of them
-constexpr i64 MOST_BESIDE = 4;         // rows, where every team still has several times as many: neighbours often read the same points,
-constexpr int TURNS = 3;               // which L1 has then
+// of them a part of a row has as many where every team has several parts all the same:
+constexpr int MOST_PARTS = 2;
+constexpr int ITEMS = 4; // what finds a line is then done once for all of them
+// rows, where every team still has several times as many: neighbours often read the same points,
+constexpr i64 MOST_BESIDE = 4;
+constexpr int TURNS = 3; // which L1 has then
 
 DEV share make_share(const map_params &p, i64 columns, i64 rows)
 {
@@ -202,7 +215,8 @@ DEV share make_share(const map_params &p, i64 columns, i64 rows)
     const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
     h.reach = PART;
 #pragma unroll 1
-    while (h.reach < MOST_PARTS * PART && h.reach < columns && rows * ((columns - 1) / (2 * h.reach) + 1) >= ITEMS * teams) {
+    while (h.reach < MOST_PARTS * PART && h.reach < columns &&
+           rows * ((columns - 1) / (2 * h.reach) + 1) >= ITEMS * teams) {
         h.reach *= 2;
     }
     h.parts = static_cast<int>((columns - 1) / h.reach + 1);
@@ -220,7 +234,8 @@ struct piece {
     int part;
 };
 
-// The one that a team has behind `from`: of the row beside it, or else `step` further along rows that are beside each other, and so many of those.
+// The one that a team has behind `from`: of the row beside it, or else `step` further along rows that are beside each
+// other, and so many of those.
 DEV piece further(const piece &from, const piece &step, const share &h, i64 rows)
 {
     const i64 behind = from.row + 1;
@@ -233,7 +248,8 @@ DEV piece further(const piece &from, const piece &step, const share &h, i64 rows
 }
 
 // Of a part of a row: columns in vectors, then one by one.
-DEV void gather_piece(const map_params &p, const space &s, const share &h, const piece &here, const few_lines &own, word line)
+DEV void gather_piece(const map_params &p, const space &s, const share &h, const piece &here, const few_lines &own,
+                      word line)
 {
     const int lane = static_cast<int>(threadIdx.x) & (h.team - 1);
     const i64 first = here.part * h.reach;
@@ -245,8 +261,8 @@ DEV void gather_piece(const map_params &p, const space &s, const share &h, const
     gather_row<1, 1>(p, rest, here.row, own, line, max(first, h.wide) + lane, h.team);
 }
 
-// A team takes pieces in turn. While it is at one, the place of the next piece's first line is on its way, and where the lines of the one
-// after that stand: else three reads would follow one another for every row.
+// A team takes pieces in turn. While it is at one, the place of the next piece's first line is on its way, and where
+// the lines of the one after that stand: else three reads would follow one another for every row.
 DEV void gather_rows(const map_params &p)
 {
     const space s = space_of(p);
@@ -278,7 +294,7 @@ DEV void gather_rows(const map_params &p)
     }
 }
 
-// ---- rows of many lines ------------------------------------------------------------------------------------------------
+// ---- rows of many lines ------------------------------------------------------------------------------
 
 struct long_scratch {
     float sum[LONG_WARPS][32 * V];
@@ -371,7 +387,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(count)(co
     using namespace elementwise;
     const i64 lines = gathered::target_rows(p) > 0 ? count_lines(gathered::sizes(p)) : 0;
 #pragma unroll 1
-    for (i64 line = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; line < lines; line += static_cast<i64>(gridDim.x) * cfg::THREADS) {
+    for (i64 line = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; line < lines;
+         line += static_cast<i64>(gridDim.x) * cfg::THREADS) {
         p.ranks[line] = atomicAdd(p.counts + gathered::target(p, point_of_line(gathered::sizes(p), line)), word{1});
     }
 }
@@ -387,7 +404,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(start)(co
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
-    for (i64 first = static_cast<i64>(blockIdx.x) * cfg::THREADS; first < rows; first += static_cast<i64>(gridDim.x) * cfg::THREADS) {
+    for (i64 first = static_cast<i64>(blockIdx.x) * cfg::THREADS; first < rows;
+         first += static_cast<i64>(gridDim.x) * cfg::THREADS) {
         const i64 row = first + threadIdx.x;
         const word own = row < rows ? p.counts[row] : 0;
         word upto = own;
@@ -413,8 +431,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(start)(co
         __syncthreads();
         if (row < rows) {
             const word begin = base + upto - own;
-            *(reinterpret_cast<uint4 *>(p.begins) + row) = make_uint4(static_cast<u32>(begin), static_cast<u32>(begin >> 32),
-                                                                      static_cast<u32>(own), static_cast<u32>(own >> 32));
+            *(reinterpret_cast<uint4 *>(p.begins) + row) =
+                make_uint4(static_cast<u32>(begin), static_cast<u32>(begin >> 32), static_cast<u32>(own),
+                           static_cast<u32>(own >> 32));
             if (own > LONG) {
                 p.longs[atomicAdd(p.totals + 1, word{1})] = static_cast<word>(row);
             }
@@ -429,21 +448,25 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(order)(co
     using namespace elementwise;
     const i64 lines = gathered::target_rows(p) > 0 ? count_lines(gathered::sizes(p)) : 0;
 #pragma unroll 1
-    for (i64 line = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; line < lines; line += static_cast<i64>(gridDim.x) * cfg::THREADS) {
-        p.list[lines_of(p, gathered::target(p, point_of_line(gathered::sizes(p), line))).begin + p.ranks[line]] = static_cast<word>(line);
+    for (i64 line = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; line < lines;
+         line += static_cast<i64>(gridDim.x) * cfg::THREADS) {
+        p.list[lines_of(p, gathered::target(p, point_of_line(gathered::sizes(p), line))).begin + p.ranks[line]] =
+            static_cast<word>(line);
     }
 }
 #endif
 
 #if LATHE_COMPILED(gather)
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, GATHER_BLOCKS) LATHE_ENTRY(gather)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, GATHER_BLOCKS)
+    LATHE_ENTRY(gather)(const __grid_constant__ map_params p)
 {
     elementwise::gather_rows(p);
 }
 #endif
 
 #if LATHE_COMPILED(longs)
-extern "C" __global__ void __launch_bounds__(elementwise::LONG_THREADS) LATHE_ENTRY(longs)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(elementwise::LONG_THREADS)
+    LATHE_ENTRY(longs)(const __grid_constant__ map_params p)
 {
     __shared__ elementwise::long_scratch shared;
     elementwise::gather_longs(p, shared);

@@ -1,34 +1,35 @@
 // elementwise/map.cuh: kernels: maps of points, and the sums over them.
 //
-// A map has up to five dims and a point for every combination of indices; variant.gen.cuh says what a point reads, computes
-// and writes. Maps that differ in nothing but tensors and sizes are one map here, and run ALIKE times. A thread takes an
-// *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the loop, so that what does not vary with
-// the loop is computed once. Items are numbered with the vectors of a line first, so neighbours touch neighbouring memory.
-// Blocks take tiles of THREADS items in turn, those of all maps one after the other.
+// A map has up to five dims and a point for every combination of indices; variant.gen.cuh says what a point reads,
+// computes and writes. Maps that differ in nothing but tensors and sizes are one map here, and run ALIKE times. A
+// thread takes an *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the loop, so that
+// what does not vary with the loop is computed once. Items are numbered with the vectors of a line first, so neighbours
+// touch neighbouring memory. Blocks take tiles of THREADS items in turn, those of all maps one after the other.
 //
 // Launch of map: any number of blocks of THREADS threads; no shared memory to ask for. Launch of sum: any number too.
 //
-// Two ways through memory, each map's own. FLAT: every tensor is compact and has every dim, so all of them are one long line,
-// whatever the sizes. Else lines along the last dim: in vectors, where every line of every tensor starts at 16 bytes, and
-// point by point where not, or where the last vector of a line is cut off.
+// Two ways through memory, each map's own. FLAT: every tensor is compact and has every dim, so all of them are one long
+// line, whatever the sizes. Else lines along the last dim: in vectors, where every line of every tensor starts at 16
+// bytes, and point by point where not, or where the last vector of a line is cut off.
 //
-// Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it leaves
-// in the workspace, as a matrix of parts (one that is all of its results' sums is written as they are): summed by the kernel
-// `sum`, in an order that depends on sizes, strides and alignment alone: the same call gives the same bits. Of a sum without dims
-// a block leaves one part. Scatters add to a zeroed workspace by atomics.
+// Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it
+// leaves in the workspace, as a matrix of parts (one that is all of its results' sums is written as they are): summed
+// by the kernel `sum`, in an order that depends on sizes, strides and alignment alone: the same call gives the same
+// bits. Of a sum without dims a block leaves one part. Scatters add to a zeroed workspace by atomics.
 //
 // Registers (sm_90a, two operands of 16 bits): 40 to 64. Nothing spills.
 #include "common/concepts.cuh"
 #include "elementwise/parts.cuh"
 
-namespace elementwise {
+namespace elementwise
+{
 
-// ---- maps ------------------------------------------------------------------------------------------------------------
+// ---- maps --------------------------------------------------------------------------------------------
 
 // Operands of U steps, all of them at once: from step `first` on, of `left` steps.
 template <class MAP, bool FLAT, int W, int U>
-DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, const point &at,
-                    const typename MAP::head &head, int first, int left)
+DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base,
+                    const point &at, const typename MAP::head &head, int first, int left)
 {
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -38,12 +39,15 @@ DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params 
     }
 }
 
-// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made.
+// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns
+// are made.
 template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
-                   const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum, typename MAP::totals &totals)
+                   const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum,
+                   typename MAP::totals &totals)
 {
-    constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
+    // one at a time where the other way is the usual one
+    constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1;
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, s, at);
     constexpr bool AHEAD = W > 1 && cfg::AHEAD;
@@ -85,10 +89,10 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
     }
 }
 
-// What an item does in W lanes. What it adds up it carries through all its turns along the outer dim, which are far from one another:
-// so the items of all spans are side by side at any time.
-template <class MAP, bool FLAT, int W>
-DEV void run_turns(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
+// What an item does in W lanes. What it adds up it carries through all its turns along the outer dim, which are far
+// from one another: so the items of all spans are side by side at any time.
+template <class MAP, bool FLAT, int W> DEV void run_turns(const map_params &p, const space &s, point at, int steps,
+                                                          const typename MAP::head &head, typename MAP::totals &totals)
 {
     typename MAP::template sums<W> sum;
     MAP::template clear<W>(sum);
@@ -119,7 +123,8 @@ DEV int whole_steps(const space &s, const point &at)
 }
 
 // Of one long line: the steps whose vectors are whole, then what is left of the last one.
-template <class MAP> DEV void run_flat(const map_params &p, const space &s, point at, const typename MAP::head &head, typename MAP::totals &totals)
+template <class MAP> DEV void run_flat(const map_params &p, const space &s, point at, const typename MAP::head &head,
+                                       typename MAP::totals &totals)
 {
     const int whole = whole_steps(s, at);
     run_turns<MAP, true, V>(p, s, at, whole, head, totals);
@@ -132,10 +137,10 @@ template <class MAP> DEV void run_flat(const map_params &p, const space &s, poin
     }
 }
 
-// A vector of a line where it is whole and may be loaded as one; else its points one by one. Where no line has vectors, the
-// points of an item are far from one another, so that neighbours in a warp are neighbours in memory.
-template <class MAP>
-DEV void run_line(const map_params &p, const space &s, point at, bool vectors, const typename MAP::head &head, typename MAP::totals &totals)
+// A vector of a line where it is whole and may be loaded as one; else its points one by one. Where no line has vectors,
+// the points of an item are far from one another, so that neighbours in a warp are neighbours in memory.
+template <class MAP> DEV void run_line(const map_params &p, const space &s, point at, bool vectors,
+                                       const typename MAP::head &head, typename MAP::totals &totals)
 {
     int steps = 1;
     if constexpr (MAP::LOOP >= 0) {
@@ -159,7 +164,8 @@ template <class MAP, bool FLAT> DEV void run_map(const map_params &p, bool vecto
     const u32 before = skipped % gridDim.x;
     skipped += s.tiles;
 #pragma unroll 1
-    for (u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before; tile < s.tiles; tile += gridDim.x) {
+    for (u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before; tile < s.tiles;
+         tile += gridDim.x) {
         const point at = make_point<MAP, FLAT>(s, tile * cfg::THREADS + threadIdx.x);
         typename MAP::head head;
         typename MAP::totals totals;
@@ -186,7 +192,7 @@ template <class MAP> DEV bool is_flat(const map_params &p)
     }
 }
 
-// ---- lists -------------------------------------------------------------------------------------------------------------
+// ---- lists -------------------------------------------------------------------------------------------
 
 [[maybe_unused]] constexpr int TILE = LINE * cfg::STEPS; // elements of one tensor that a block takes
 
@@ -213,8 +219,8 @@ DEV u32 block_scan(u32 x, scratch &shared)
     return x + before;
 }
 
-// A tile of one tensor. Element by element, neighbours in adjacent threads: what is left of its last vector, or all of it where not
-// every tensor starts at 16 bytes.
+// A tile of one tensor. Element by element, neighbours in adjacent threads: what is left of its last vector, or all of
+// it where not every tensor starts at 16 bytes.
 template <class MAP> DEV void run_tile(const map_params &p, int tensor, int length, i64 first)
 {
     space s = {};
@@ -241,7 +247,8 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     }
 }
 
-// Tiles are numbered tensor after tensor. A block counts them itself, a page of THREADS tensors at a time. Who is done takes the next
+// Tiles are numbered tensor after tensor. A block counts them itself, a page of THREADS tensors at a time. Who is done
+// takes the next
 // tile: shares that are settled before leave SMs idle at the end. The answer arrives while a tile is worked on.
 template <class MAP> DEV void run_list(const map_params &p, u32 *taken, scratch &shared)
 {
@@ -278,7 +285,7 @@ template <class MAP> DEV void run_list(const map_params &p, u32 *taken, scratch 
     }
 }
 
-// ---- sums ------------------------------------------------------------------------------------------------------------
+// ---- sums --------------------------------------------------------------------------------------------
 
 // Adjacent elements: 32 columns a block, each warp every WARPS-th part.
 template <class SUM> DEV void sum_columns(const map_params &p, const space &s, const matrix &m, scratch &shared)
@@ -286,7 +293,8 @@ template <class SUM> DEV void sum_columns(const map_params &p, const space &s, c
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
-    for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < SUM::PLANES * m.kept; first += static_cast<i64>(gridDim.x) * 32) {
+    for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < SUM::PLANES * m.kept;
+         first += static_cast<i64>(gridDim.x) * 32) {
         const i64 column = first + lane;
         const i64 plane = SUM::PLANES == 1 ? 0 : quotient(column, m.kept);
         const float *from = SUM::parts(p) + (plane * m.kept * m.parts + (column - plane * m.kept));
@@ -310,7 +318,8 @@ template <class SUM> DEV void sum_columns(const map_params &p, const space &s, c
     }
 }
 
-// Adjacent parts: a block an element where there are few elements, else so many lanes of a warp that each has 4 parts or more.
+// Adjacent parts: a block an element where there are few elements, else so many lanes of a warp that each has 4 parts
+// or more.
 template <class SUM> DEV void sum_rows(const map_params &p, const space &s, const matrix &m, scratch &shared)
 {
     const i64 rows = SUM::PLANES * m.kept;
@@ -413,7 +422,8 @@ template <class MAP> DEV void run_all(const map_params &p, u32 &skipped, scratch
 } // namespace elementwise
 
 #if LATHE_COMPILED(points)
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(points)(const __grid_constant__ map_arguments p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS)
+    LATHE_ENTRY(points)(const __grid_constant__ map_arguments p)
 {
     using namespace elementwise;
     __shared__ scratch shared;

@@ -1,11 +1,12 @@
-// elementwise/parts.cuh: what the generated maps of elementwise/map.cuh are made of: how points are shared out, lines of tensors
-// as vectors, rounding at random, and the parts of sums. Included by variant.gen.cuh.
+// elementwise/parts.cuh: what the generated maps of elementwise/map.cuh are made of: how points are shared out, lines
+// of tensors as vectors, rounding at random, and the parts of sums. Included by variant.gen.cuh.
 #pragma once
 #include "common/contract.cuh"
 #include "config.gen.cuh"
 #include "common/math.cuh"
 
-namespace elementwise {
+namespace elementwise
+{
 
 static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 == 0,
               "cfg::THREADS is a multiple of 32 up to 1024");
@@ -17,7 +18,7 @@ constexpr int V = cfg::VECTOR;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int LINE = cfg::THREADS * V; // points of a block's vectors
 
-// ---- how points are shared out -----------------------------------------------------------------------------------
+// ---- how points are shared out -----------------------------------------------------------------------
 
 DEV int divide_up(int a, int b) { return a / b + (a % b != 0); }
 
@@ -50,7 +51,9 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z, bool wh
     }
     s.last = FLAT ? all : s.n[MAP::DIMS - 1];
     s.vectors = FLAT ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
-    const int join = s.vectors % 32 == 0 ? 5 : s.vectors < 32 && __popc(static_cast<u32>(s.vectors)) == 1 ? 31 - __clz(s.vectors) : 0;
+    const int join = s.vectors % 32 == 0                                          ? 5
+                     : s.vectors < 32 && __popc(static_cast<u32>(s.vectors)) == 1 ? 31 - __clz(s.vectors)
+                                                                                  : 0;
     s.join = !FLAT && whole && s.n[MAP::DIMS - 1] % V == 0 ? join : 0;
     const i64 lines = (all + LINE - 1) / LINE;
     const int loop = FLAT ? static_cast<int>(lines) : MAP::LOOP >= 0 ? s.n[max_of(MAP::LOOP, 0)] : 1;
@@ -135,7 +138,7 @@ template <class MAP, bool FLAT> DEV point make_point(const space &s, u32 item)
     return p;
 }
 
-// ---- memory --------------------------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------------
 
 // May this tensor's lines be read and written as vectors of N elements?
 template <int N, class T, int DIMS> DEV bool has_vectors(const map_tensor &t, i64 half)
@@ -156,10 +159,11 @@ template <int N, class T> DEV bool has_lines(const T *data, i64 strides, i64 las
     return ((reinterpret_cast<u64>(data) | static_cast<u64>(strides) * sizeof(T)) & MASK) == 0 && last == 1;
 }
 
-template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
+template <int N, class T> using bytes_of = words<max_of(4, N *static_cast<int>(sizeof(T)))>;
 
-// How lanes are loaded. SHARED: other points read them, too. OWN: in order, loads before it, loads behind it, so that several are in flight, and
-// L2 gives up last what comes in 8 bytes or more: what is written in its place stays there, and others gain, too.
+// How lanes are loaded. SHARED: other points read them, too. OWN: in order, loads before it, loads behind it, so that
+// several are in flight, and L2 gives up last what comes in 8 bytes or more: what is written in its place stays there,
+// and others gain, too.
 enum load_way { SHARED, OWN };
 
 template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)
@@ -200,7 +204,8 @@ template <int N, class T> DEV void put_bits(bytes_of<N, T> &w, int i, u32 bits)
 }
 
 // Element i as a number.
-template <int N, class T> DEV decltype(m_load(static_cast<const T *>(nullptr), 0)) element_of(const bytes_of<N, T> &w, int i)
+template <int N, class T>
+DEV decltype(m_load(static_cast<const T *>(nullptr), 0)) element_of(const bytes_of<N, T> &w, int i)
 {
     if constexpr (same_type<T, float>) {
         return __uint_as_float(w.word[i]);
@@ -217,7 +222,7 @@ template <int N, class T> DEV decltype(m_load(static_cast<const T *>(nullptr), 0
 template <int W, load_way WAY, class T> DEV bytes_of<W, T> load_lanes(const T *p)
 {
     if constexpr (W > 1) {
-        return load_whole<W * static_cast<int>(sizeof(T)), WAY>(p);
+        return load_whole<W *static_cast<int>(sizeof(T)), WAY>(p);
     } else {
         bytes_of<W, T> w = {};
         put_bits<W, T>(w, 0, bits_of(p));
@@ -229,7 +234,7 @@ template <int W, load_way WAY, class T> DEV bytes_of<W, T> load_lanes(const T *p
 template <int W, load_way WAY, class T> DEV bytes_of<2 * W, T> load_pairs(const T *p, i64 hi)
 {
     if constexpr (W > 1) {
-        return load_whole<2 * W * static_cast<int>(sizeof(T)), WAY>(p);
+        return load_whole<2 * W *static_cast<int>(sizeof(T)), WAY>(p);
     } else {
         bytes_of<2, T> w = {};
         put_bits<2, T>(w, 0, bits_of(p));
@@ -263,7 +268,8 @@ template <int N, bool STREAMS, class T, class X> DEV void store_whole(T *p, cons
     }
 #pragma unroll
     for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); i++) {
-        store_once<STREAMS>(reinterpret_cast<uint4 *>(p) + i, make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]));
+        store_once<STREAMS>(reinterpret_cast<uint4 *>(p) + i,
+                            make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]));
     }
     if constexpr (N * sizeof(T) % 16 != 0) {
         store_once<STREAMS>(reinterpret_cast<uint2 *>(p), make_uint2(w[0], w[1]));
@@ -314,7 +320,7 @@ template <class T> DEV T from_sum(float x)
     }
 }
 
-// ---- rounding at random --------------------------------------------------------------------------------------------
+// ---- rounding at random ------------------------------------------------------------------------------
 
 // Of a result's value, a line of points and a point: the same in every launch with this seed, and on the host device.
 DEV u32 draw(u32 seed, u32 value, u32 line, u32 point)
@@ -363,10 +369,10 @@ template <class T, int W> DEV void dither_lanes(float (&y)[W], int seed, u32 val
     }
 }
 
-// ---- parts of sums -------------------------------------------------------------------------------------------------
+// ---- parts of sums -----------------------------------------------------------------------------------
 
-// A sum's matrix: `kept` elements of the result, `parts` of each. Side by side are elements where the sum keeps the last dim
-// (KEPT has its bit), parts otherwise.
+// A sum's matrix: `kept` elements of the result, `parts` of each. Side by side are elements where the sum keeps the
+// last dim (KEPT has its bit), parts otherwise.
 struct matrix {
     i64 kept;
     i64 parts;
@@ -377,7 +383,10 @@ template <class MAP, u32 KEPT> DEV matrix make_matrix(const space &s)
     matrix m = {1, KEPT == 0 ? s.tiles : 1};
 #pragma unroll
     for (int k = 0; k < MAP::DIMS; k++) {
-        const int reduced = k + 1 == MAP::DIMS ? s.vectors >> s.join : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
+        const int reduced = k + 1 == MAP::DIMS ? s.vectors >> s.join
+                            : k == MAP::LOOP   ? s.chunks
+                            : k == MAP::OUTER  ? s.spans
+                                               : s.n[k];
         m.kept *= KEPT >> k & 1u ? s.n[k] : 1;
         m.parts *= KEPT == 0 || (KEPT >> k & 1u) ? 1 : reduced;
     }
@@ -395,8 +404,14 @@ template <class MAP, u32 KEPT> DEV i64 matrix_at(const space &s, const matrix &m
         if (KEPT >> k & 1u) {
             kept = kept * s.n[k] + (last ? i : p.at[k]);
         } else {
-            part = part * (last ? s.vectors >> s.join : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
-                   (last ? p.vector >> s.join : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
+            part = part * (last              ? s.vectors >> s.join
+                           : k == MAP::LOOP  ? s.chunks
+                           : k == MAP::OUTER ? s.spans
+                                             : s.n[k]) +
+                   (last              ? p.vector >> s.join
+                    : k == MAP::LOOP  ? p.chunk
+                    : k == MAP::OUTER ? p.span
+                                      : p.at[k]);
         }
     }
     return KEPT >> (MAP::DIMS - 1) & 1u ? part * m.kept + kept : kept * m.parts + part;
@@ -417,7 +432,8 @@ template <class MAP, u32 KEPT> DEV i64 matrix_step(const space &s)
 // Is the sum's result, of floats, as the matrix of one part would be? Then the threads that add it up write it.
 template <class MAP, u32 KEPT> DEV bool is_whole_sum(const map_tensor &t, const space &s)
 {
-    bool whole = t.data != nullptr && (MAP::LOOP >= 0 && (KEPT >> max_of(MAP::LOOP, 0) & 1u) != 0) && make_matrix<MAP, KEPT>(s).parts == 1;
+    bool whole = t.data != nullptr && (MAP::LOOP >= 0 && (KEPT >> max_of(MAP::LOOP, 0) & 1u) != 0) &&
+                 make_matrix<MAP, KEPT>(s).parts == 1;
     i64 stride = 1;
 #pragma unroll
     for (int k = MAP::DIMS - 1; k >= 0; k--) {
@@ -447,8 +463,8 @@ template <int W, class T> DEV void leave_results(T *to, i64 step, const float (&
     }
 }
 
-// Over 2^join neighbours of a warp, as one where all its lanes are there: for a mask that is not known before, the lanes that have the
-// same one are searched for.
+// Over 2^join neighbours of a warp, as one where all its lanes are there: for a mask that is not known before, the
+// lanes that have the same one are searched for.
 DEV float join_lanes(float sum, const space &s, u32 first)
 {
     if (s.alike) {

@@ -2,7 +2,8 @@
 #pragma once
 #include "common/concepts.cuh"
 
-namespace back {
+namespace back
+{
 
 DEV void add_sum(float *to, float x)
 {

@@ -1,13 +1,15 @@
-// heads/pair_rows.cuh: kernels: rows of q (of k) with those of q2 (of k2) behind them, as one tensor of [b, h, token, D]; and gradients of such rows
-// on their way back to the two tensors.
+// heads/pair_rows.cuh: kernels: rows of q (of k) with those of q2 (of k2) behind them, as one tensor of [b, h, token,
+// D]; and gradients of such rows on their way back to the two tensors.
 //
-// Launch of each: n_b * n_h * ceil(len / PAIR_TOKENS) blocks of PAIR_THREADS threads (n_h and len of this tensor); no shared memory.
+// Launch of each: n_b * n_h * ceil(len / PAIR_TOKENS) blocks of PAIR_THREADS threads (n_h and len of this tensor); no
+// shared memory.
 #pragma once
 #include "common/concepts.cuh"
 
 static_assert(cfg::D % 8 == 0, "cfg::D is a multiple of 8, and so are the lengths that make it up");
 
-namespace pair_rows {
+namespace pair_rows
+{
 
 constexpr int PAIR_THREADS = 256;
 constexpr int PAIR_TOKENS = 64;
@@ -63,7 +65,8 @@ template <bool BACK> DEV void copy(const pair_params &p)
         }
         const bool in_first = column < p.d1;
         const i64 step = in_first ? p.first_d : p.second_d;
-        element *apart = in_first ? first + (token * p.first_t + column * step) : second + (token * p.second_t + (column - p.d1) * step);
+        element *apart = in_first ? first + (token * p.first_t + column * step)
+                                  : second + (token * p.second_t + (column - p.d1) * step);
         element *joined = both + (token * p.both_t + column);
         float x[V];
         if constexpr (BACK) {
@@ -81,28 +84,32 @@ template <bool BACK> DEV void copy(const pair_params &p)
 } // namespace pair_rows
 
 #if LATHE_COMPILED(pair_q)
-extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(pair_q)(const __grid_constant__ pair_params p)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
+    LATHE_ENTRY(pair_q)(const __grid_constant__ pair_params p)
 {
     pair_rows::copy<false>(p);
 }
 #endif
 
 #if LATHE_COMPILED(pair_k)
-extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(pair_k)(const __grid_constant__ pair_params p)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
+    LATHE_ENTRY(pair_k)(const __grid_constant__ pair_params p)
 {
     pair_rows::copy<false>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_pair_q)
-extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(bwd_pair_q)(const __grid_constant__ pair_params p)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
+    LATHE_ENTRY(bwd_pair_q)(const __grid_constant__ pair_params p)
 {
     pair_rows::copy<true>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_pair_k)
-extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(bwd_pair_k)(const __grid_constant__ pair_params p)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
+    LATHE_ENTRY(bwd_pair_k)(const __grid_constant__ pair_params p)
 {
     pair_rows::copy<true>(p);
 }

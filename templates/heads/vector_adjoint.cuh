@@ -1,12 +1,13 @@
 // heads/vector_adjoint.cuh: adjoints of the stages of vector mods, and the sites at which inputs get gradients.
 //
-// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints run in reverse order, on the same
-// vectors of the same threads as in heads/vector_mod.cuh.
+// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages'
+// adjoints run in reverse order, on the same vectors of the same threads as in heads/vector_mod.cuh.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "heads/vector_mod.cuh"
 
-namespace back {
+namespace back
+{
 
 // A thread's elements of a row by number: `low` of its first vector, `high` of it, and so on.
 template <int DIM> struct elements {
@@ -20,8 +21,8 @@ template <int DIM> DEV float &element_of(mods::row_values<DIM> &x, int n)
     return n / V % 2 == 0 ? x.low[n / (2 * V)][n % V] : x.high[n / (2 * V)][n % V];
 }
 
-// f(number of a, number of b, at.i) for every element or pair of form FORM that this thread holds, of the first PAIRED elements;
-// a lone element is its own b.
+// f(number of a, number of b, at.i) for every element or pair of form FORM that this thread holds, of the first PAIRED
+// elements; a lone element is its own b.
 template <int FORM, int DIM, int PAIRED, class F> DEV void each_number(int thread, const F &f)
 {
     using s = mods::shape<DIM>;
@@ -63,7 +64,8 @@ template <int FORM, int DIM, int PAIRED, class F> DEV void each_number(int threa
     }
 }
 
-template <class BACK, int S> DEV constexpr int sites_before() // of stages ahead of S: a site's number counts through all stages
+// of stages ahead of S: a site's number counts through all stages
+template <class BACK, int S> DEV constexpr int sites_before()
 {
     if constexpr (S == 0) {
         return 0;
@@ -80,8 +82,9 @@ template <class BACK, int DIM> struct mod_sums {
 };
 
 template <class BACK, int S, int G, int DIM>
-DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::row_values<DIM> &d, const typename BACK::vals &vals,
-                     const back_mod_params &p, const typename BACK::head &head, int thread)
+DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::row_values<DIM> &d,
+                     const typename BACK::vals &vals, const back_mod_params &p, const typename BACK::head &head,
+                     int thread)
 {
     constexpr int SITE = sites_before<BACK, S>() + G;
     constexpr int FORM = BACK::template site_form<S>(G);
@@ -93,14 +96,15 @@ DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::
         }
         first = false;
         const float value = BACK::template site<S, G>(element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f,
-                                                      element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f, i, p.x, p.z,
-                                                      head, vals);
+                                                      element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f, i,
+                                                      p.x, p.z, head, vals);
         if constexpr (FORM == SITE_DIM) {
             sums.dim[SITE].x[a] += value;
         } else if constexpr (FORM == SITE_HEAD) {
             sums.head[SITE] += value;
         } else {
-            static_assert(FORM == SITE_ROW || FORM == SITE_ELEMENT, "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
+            static_assert(FORM == SITE_ROW || FORM == SITE_ELEMENT,
+                          "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
             add_sum(BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i), value);
         }
     });
@@ -110,10 +114,12 @@ struct no_more {
     template <int S, class VALS> __device__ __forceinline__ void take(const VALS &) const {}
 };
 
-// x: what entered stage S; d: dL/d(what left it) -> dL/dx. `exists`: the row does. more.take<S>(vals) sees x and d as they are, with the row's values.
+// x: what entered stage S; d: dL/d(what left it) -> dL/dx. `exists`: the row does. more.take<S>(vals) sees x and d as
+// they are, with the row's values.
 template <class BACK, int S, int DIM, class MORE = no_more>
-DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sums<BACK, DIM> &sums, const back_mod_params &p,
-                     const typename BACK::head &head, int thread, int token, bool exists, const MORE &more = {})
+DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sums<BACK, DIM> &sums,
+                     const back_mod_params &p, const typename BACK::head &head, int thread, int token, bool exists,
+                     const MORE &more = {})
 {
     constexpr int FORM = BACK::FORM[S];
     constexpr int PAIRED = mods::paired_of<BACK, S, DIM>();
@@ -132,10 +138,10 @@ DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sum
                 constexpr int OP = BACK::template reduce_op<S>(R);
                 float sum = red_identity<OP>();
                 each_number<FORM, DIM, PAIRED>(thread, [&](int a, int b, int i) {
-                    sum = red_combine<OP>(sum, BACK::template operand<S, R>(
-                                                   element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f,
-                                                   element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f, i, p.x, p.z,
-                                                   head, vals));
+                    sum = red_combine<OP>(
+                        sum, BACK::template operand<S, R>(element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f,
+                                                          element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f,
+                                                          i, p.x, p.z, head, vals));
                 });
                 red[R] = red_lanes<OP, mods::shape<DIM>::TEAM>(sum);
             }
@@ -143,7 +149,8 @@ DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sum
         BACK::template update<S, P>(vals, red, p.x, p.z, head);
     });
     if (exists) {
-        repeat<0, BACK::template sites<S>()>([&]<int G>() { gather_site<BACK, S, G, DIM>(sums, x, d, vals, p, head, thread); });
+        repeat<0, BACK::template sites<S>()>(
+            [&]<int G>() { gather_site<BACK, S, G, DIM>(sums, x, d, vals, p, head, thread); });
     }
     more.template take<S>(vals);
     each_number<FORM, DIM, PAIRED>(thread, [&](int a, int b, int i) {
@@ -156,7 +163,8 @@ DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sum
     }
 }
 
-// A place in shared memory for the sums of a site by at.i, one for all sites: a pair's sums are at that of its first element.
+// A place in shared memory for the sums of a site by at.i, one for all sites: a pair's sums are at that of its first
+// element.
 template <int DIM> DEV float *sums_of_warp(int warp)
 {
     __shared__ float table[MOD_THREADS / 32][DIM];

@@ -1,11 +1,12 @@
 // heads/vector_mod.cuh: kernels: the query, key, value and output mods, on every row of a [b, h, token, dim] tensor.
 //
-// Launch of each: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared
-// memory. A kernel exists where its mod has stages.
+// Launch of each: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no
+// shared memory. A kernel exists where its mod has stages.
 //
 // A thread holds two vectors of a row, `low` at i and `high` at i + dim / 2: both halves of a half-split pair and both
-// members of an interleaved one are then its own, and only reductions talk across the team of a row. Halves of the first so
-// many elements alone are not: for such a stage the row changes places through shared memory, before it and after it.
+// members of an interleaved one are then its own, and only reductions talk across the team of a row. Halves of the
+// first so many elements alone are not: for such a stage the row changes places through shared memory, before it and
+// after it.
 #pragma once
 #include "common/concepts.cuh"
 
@@ -21,7 +22,8 @@ static_assert(cfg::D_V % 8 == 0 && cfg::D_V >= 8 && cfg::D_V <= 512, "cfg::D_V i
 constexpr int MOD_THREADS = 256;
 constexpr int MOD_TOKENS = 64;
 
-namespace mods {
+namespace mods
+{
 
 __host__ __device__ constexpr int power_of_two(int n) // the next one up
 {
@@ -39,7 +41,8 @@ template <int DIM> struct shape {
     static constexpr int TEAM = min_of(32, max_of(MOD_THREADS / MOD_TOKENS, power_of_two(VECTORS))); // threads of a row
     static constexpr int PER_THREAD = (VECTORS + TEAM - 1) / TEAM;
     static constexpr int AT_ONCE = MOD_THREADS / TEAM; // rows that a block works on at once
-    template <class T> static constexpr u64 MASK = static_cast<u64>(min_of(16, V * static_cast<int>(sizeof(T))) - 1); // of an aligned address
+    // of an aligned address
+    template <class T> static constexpr u64 MASK = static_cast<u64>(min_of(16, V *static_cast<int>(sizeof(T))) - 1);
     static_assert(MOD_TOKENS % AT_ONCE == 0, "a block's tokens are a whole number of turns");
 };
 
@@ -111,7 +114,8 @@ template <int DIM> DEV float *room_of_row()
     return room[static_cast<int>(threadIdx.x) / s::TEAM];
 }
 
-// The row's values from the places that FROM pairs give them to those of TO pairs, of which one is DIM. All lanes come here.
+// The row's values from the places that FROM pairs give them to those of TO pairs, of which one is DIM. All lanes come
+// here.
 template <int DIM, int FROM, int TO> DEV void change_places(row_values<DIM> &x, int thread)
 {
     using s = shape<DIM>;
@@ -137,10 +141,11 @@ template <int DIM, int FROM, int TO> DEV void change_places(row_values<DIM> &x, 
 }
 
 // Does stage S need other places than those that rows are read and written in?
-template <class MOD, int S, int DIM> inline constexpr bool MOVES = MOD::FORM[S] == FORM_HALF && paired_of<MOD, S, DIM>() != DIM;
+template <class MOD, int S, int DIM> inline constexpr bool MOVES = MOD::FORM[S] ==
+                                                                   FORM_HALF &&paired_of<MOD, S, DIM>() != DIM;
 
-// f(a, b, at.i) for every element or pair of form FORM that this thread holds; b is 0 for a lone element. Pairs are made of the
-// first PAIRED elements.
+// f(a, b, at.i) for every element or pair of form FORM that this thread holds; b is 0 for a lone element. Pairs are
+// made of the first PAIRED elements.
 template <int FORM, int DIM, int PAIRED, class F> DEV void each(row_values<DIM> &x, int thread, const F &f)
 {
     using s = shape<DIM>;
@@ -183,9 +188,9 @@ template <int FORM, int DIM, int PAIRED, class F> DEV void each(row_values<DIM> 
 
 template <class MOD, int S> inline constexpr int SLOTS = max_of(MOD::REDUCTIONS[S], 1);
 
-template <class MOD, int S, int DIM>
-DEV void run_stage(row_values<DIM> &x, typename MOD::vals &vals, const mod_params &p, const typename MOD::head &head,
-                   int thread, int token)
+template <class MOD, int S, int DIM> DEV void run_stage(row_values<DIM> &x, typename MOD::vals &vals,
+                                                        const mod_params &p, const typename MOD::head &head, int thread,
+                                                        int token)
 {
     constexpr int FORM = MOD::FORM[S];
     constexpr int PAIRED = paired_of<MOD, S, DIM>();
@@ -208,9 +213,8 @@ DEV void run_stage(row_values<DIM> &x, typename MOD::vals &vals, const mod_param
         });
         MOD::template update<S, P>(vals, red, p.x, p.z, head);
     });
-    each<FORM, DIM, PAIRED>(x, thread, [&](float &a, float &b, int i) {
-        MOD::template output<S>(a, b, i, p.x, p.z, head, vals);
-    });
+    each<FORM, DIM, PAIRED>(x, thread,
+                            [&](float &a, float &b, int i) { MOD::template output<S>(a, b, i, p.x, p.z, head, vals); });
     if constexpr (MOVES<MOD, S, DIM>) {
         change_places<DIM, PAIRED, DIM>(x, thread);
     }
@@ -229,7 +233,8 @@ DEV rows rows_of_batch(const mod_params &p)
     return {block / tiles / p.n_h, block / tiles % p.n_h, block % tiles, 0, p.len};
 }
 
-// Every thread of a warp comes along to the end, since reductions shuffle: rows beyond the last are computed from zeros.
+// Every thread of a warp comes along to the end, since reductions shuffle: rows beyond the last are computed from
+// zeros.
 template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, const rows &at)
 {
     using s = shape<DIM>;
@@ -241,8 +246,10 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, co
     const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h + at.first * p.src_t);
     element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h + at.first * p.dst_t);
     const i64 step = src_step(p);
-    const bool src_aligned = step == 1 && ((reinterpret_cast<u64>(src) | static_cast<u64>(p.src_t) * sizeof(SOURCE)) & s::template MASK<SOURCE>) == 0;
-    const bool dst_aligned = ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(element)) & s::template MASK<element>) == 0;
+    const bool src_aligned = step == 1 && ((reinterpret_cast<u64>(src) | static_cast<u64>(p.src_t) * sizeof(SOURCE)) &
+                                           s::template MASK<SOURCE>) == 0;
+    const bool dst_aligned =
+        ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(element)) & s::template MASK<element>) == 0;
     const typename MOD::head head = MOD::make_head(p.x, p.z, b, h);
 
     int token = tile * MOD_TOKENS + static_cast<int>(threadIdx.x) / s::TEAM;
@@ -267,9 +274,8 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, co
             empty = __float_as_uint(x.low[0][0]) == EMPTY_ROW;
         }
         typename MOD::vals vals = {};
-        repeat<0, MOD::STAGES>([&]<int S>() {
-            run_stage<MOD, S, DIM>(x, vals, p, head, thread, min(token, p.len - 1));
-        });
+        repeat<0, MOD::STAGES>(
+            [&]<int S>() { run_stage<MOD, S, DIM>(x, vals, p, head, thread, min(token, p.len - 1)); });
         if (empty) {
             x = {};
         }
@@ -285,7 +291,8 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, co
     }
 }
 
-// MOD::ROW elements of rows of DIM, which zeros fill up; where WIDE, rows of DIM floats that attention has left become rows of ROW.
+// MOD::ROW elements of rows of DIM, which zeros fill up; where WIDE, rows of DIM floats that attention has left become
+// rows of ROW.
 template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const mod_params &p, const rows &at)
 {
     static_assert(MOD::STAGES == 0, "rows of another length are copied as they are");
@@ -328,7 +335,9 @@ template <class MOD, int DIM, bool WIDE = false, class PARAMS> DEV void run_if_p
 {
     if constexpr (!MOD::PRESENT) {
         return;
-    } else if constexpr (requires { launched.cu_q; }) { // batches are sequences: attention/sequences.cuh finds that of a block
+    } else if constexpr (requires {
+                             launched.cu_q;
+                         }) { // batches are sequences: attention/sequences.cuh finds that of a block
         PARAMS p = launched;
         rows at;
         if (enter_rows<MOD_TOKENS>(p, at)) {

@@ -1,4 +1,5 @@
-// heads/zero_and_sum.cuh: kernels: before and after the sums into the gradient of an input, a tensor of up to four dims.
+// heads/zero_and_sum.cuh: kernels: before and after the sums into the gradient of an input, a tensor of up to four
+// dims.
 //
 // Launch of both: ceil(n0 n1 n2 n3 / INPUT_THREADS) blocks of INPUT_THREADS threads; no shared memory.
 #pragma once
@@ -6,7 +7,8 @@
 
 constexpr int INPUT_THREADS = 256;
 
-namespace back {
+namespace back
+{
 
 // Place of element `n` in the tensor: in elements, or -1 beyond the last.
 template <class P> DEV i64 element_place(const P &p, i64 n)
@@ -32,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
 #endif
 
 #if LATHE_COMPILED(bwd_sum)
-extern "C" __global__ void __launch_bounds__(INPUT_THREADS) LATHE_ENTRY(bwd_sum)(const __grid_constant__ back_sum_params p)
+extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
+    LATHE_ENTRY(bwd_sum)(const __grid_constant__ back_sum_params p)
 {
     const i64 n = static_cast<i64>(blockIdx.x) * INPUT_THREADS + static_cast<int>(threadIdx.x);
     const i64 at = back::element_place(p, n);

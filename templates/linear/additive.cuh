@@ -1,14 +1,16 @@
-// linear/additive.cuh: kernel: linear attention without the delta rule in steps of 16 tokens by mma.sync: no decay, one number a token or one a key channel,
-// a bonus, a normaliser, sums over all tokens; f16 and bf16, head dims up to 256.
+// linear/additive.cuh: kernel: linear attention without the delta rule in steps of 16 tokens by mma.sync: no decay, one
+// number a token or one a key channel, a bonus, a normaliser, sums over all tokens; f16 and bf16, head dims up to 256.
 //
-// Launch: sequences * h * VALUE_SLICES blocks of BLOCK_THREADS threads, BLOCK_BYTES of shared memory; or up to cfg::PIECES times as many, of pieces of
-// few long sequences, behind `states`. A block has VALUE_PAD columns of the state of one head. Its first warps prepare steps, each its own of every chunk (additive_pairs), while the others go with the state from step to step
-// (additive_walk). Of few tokens linear/recurrent.cuh takes one by one.
+// Launch: sequences * h * VALUE_SLICES blocks of BLOCK_THREADS threads, BLOCK_BYTES of shared memory; or up to
+// cfg::PIECES times as many, of pieces of few long sequences, behind `states`. A block has VALUE_PAD columns of the
+// state of one head. Its first warps prepare steps, each its own of every chunk (additive_pairs), while the others go
+// with the state from step to step (additive_walk). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/additive_pairs.cuh"
 #include "linear/additive_walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int BLOCKS_ON_SM = KEY_PAD <= 128 && BLOCK_THREADS <= 256 ? 2 : 1;
 
@@ -31,7 +33,8 @@ struct additive_block {
     }
 };
 
-// Of a whole sequence, or of a piece, `cut`, which other pieces' parts are known for. A launch whose blocks are not as many as there are pieces is not meant.
+// Of a whole sequence, or of a piece, `cut`, which other pieces' parts are known for. A launch whose blocks are not as
+// many as there are pieces is not meant.
 DEV void additive(const linear_params &p, unsigned char *bytes)
 {
     const additive_block b = additive_block::of(p);
@@ -62,7 +65,8 @@ DEV void additive(const linear_params &p, unsigned char *bytes)
     }
 }
 
-// What a piece adds to the state; the first one also keeps the state that was given, for what comes out may lie where it was.
+// What a piece adds to the state; the first one also keeps the state that was given, for what comes out may lie where
+// it was.
 DEV void additive_states(const linear_params &p, unsigned char *bytes)
 {
     const additive_block b = additive_block::of(p);
@@ -94,13 +98,15 @@ DEV void additive_states(const linear_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int states = linear::BLOCK_BYTES;
 constexpr int chunks = linear::BLOCK_BYTES;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(states)
-extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOCKS_ON_SM) LATHE_ENTRY(states)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOCKS_ON_SM)
+    LATHE_ENTRY(states)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::additive_states(p, shared_bytes);
@@ -108,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOC
 #endif
 
 #if LATHE_COMPILED(chunks)
-extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOCKS_ON_SM) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::BLOCK_THREADS, linear::BLOCKS_ON_SM)
+    LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::additive(p, shared_bytes);

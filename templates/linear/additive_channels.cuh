@@ -1,14 +1,16 @@
 // linear/additive_channels.cuh: a step of 16 tokens under a decay by key channel.
 //
-// With c the sum of a channel's logarithms from the step's start on and L its end, a token reads with e^(c_i) and writes with e^(L - c_j), and weighs a pair
-// by e^(c_i - c_j). In a group of 64 channels that is mild (linear/channel_logs.cuh) both are taken from halfway, q e^(c - L/2) and k e^(L/2 - c): their
-// products are the pairs' weights, too. Elsewhere q e^c and k e^(L - c), of which no exponent is above 0, and pairs are summed up one by one. What is above the
-// diagonal may be too large a number, and is not looked at.
+// With c the sum of a channel's logarithms from the step's start on and L its end, a token reads with e^(c_i) and
+// writes with e^(L - c_j), and weighs a pair by e^(c_i - c_j). In a group of 64 channels that is mild
+// (linear/channel_logs.cuh) both are taken from halfway, q e^(c - L/2) and k e^(L/2 - c): their products are the pairs'
+// weights, too. Elsewhere q e^c and k e^(L - c), of which no exponent is above 0, and pairs are summed up one by one.
+// What is above the diagonal may be too large a number, and is not looked at.
 #pragma once
 #include "linear/additive_tiles.cuh"
 #include "linear/channel_logs.cuh"
 
-namespace linear {
+namespace linear
+{
 
 // q and k in their places become what reads and what writes.
 template <bool STATES> DEV void weigh_channels(u32 step, const channel_logs &logs, int g, bool mild)
@@ -26,11 +28,13 @@ template <bool STATES> DEV void weigh_channels(u32 step, const channel_logs &log
         const u32 k_at = pair_address(step + step_layout::K, i, g);
         float k[2];
         load_pair(k_at, k[0], k[1]);
-        store_shared(k_at, pack<cfg::element>(k[0] * exp2_approx(writes_to[0] - logs.x[g][i][0]), k[1] * exp2_approx(writes_to[1] - logs.x[g][i][1])));
+        store_shared(k_at, pack<cfg::element>(k[0] * exp2_approx(writes_to[0] - logs.x[g][i][0]),
+                                              k[1] * exp2_approx(writes_to[1] - logs.x[g][i][1])));
         if constexpr (!STATES) {
             float q[2];
             load_pair(q_at, q[0], q[1]);
-            store_shared(q_at, pack<cfg::element>(q[0] * exp2_approx(logs.read(g, i, 0) - reads_from[0]), q[1] * exp2_approx(logs.read(g, i, 1) - reads_from[1])));
+            store_shared(q_at, pack<cfg::element>(q[0] * exp2_approx(logs.read(g, i, 0) - reads_from[0]),
+                                                  q[1] * exp2_approx(logs.read(g, i, 1) - reads_from[1])));
         }
     }
 }

@@ -1,9 +1,10 @@
-// linear/additive_pairs.cuh: the first job of linear/additive.cuh: a warp for each step of a chunk has q, k and v come, weighs q and k where a decay goes by
-// key channel, and leaves the weights of the pairs within the step.
+// linear/additive_pairs.cuh: the first job of linear/additive.cuh: a warp for each step of a chunk has q, k and v come,
+// weighs q and k where a decay goes by key channel, and leaves the weights of the pairs within the step.
 #pragma once
 #include "linear/additive_channels.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct token_logs { // one number a token: lane l has token l % 16
     float x;
@@ -41,15 +42,22 @@ template <bool STATES> struct pair_job {
             const i64 token = sequence::token(w.s, place);
             const i64 way = cfg::REVERSE ? -1 : 1;
             if (walk.reads(number)) {
-                load_step<KEY_PAD>(step + step_layout::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows, cfg::D);
+                load_step<KEY_PAD>(step + step_layout::Q,
+                                   elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows,
+                                   cfg::D);
             }
             if (walk.writes(number)) {
-                load_step<KEY_PAD>(step + step_layout::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows, cfg::D);
-                load_step<VALUE_PAD>(step + step_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows, w.left);
+                load_step<KEY_PAD>(step + step_layout::K,
+                                   elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows,
+                                   cfg::D);
+                load_step<VALUE_PAD>(step + step_layout::V,
+                                     elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first),
+                                     way * p.v_t, rows, w.left);
             }
         }
     }
-    // With a bonus u: q (u k)', the weight of a token's own pair; lane l gets that of token l % 16. Of q and k as they came.
+    // With a bonus u: q (u k)', the weight of a token's own pair; lane l gets that of token l % 16. Of q and k as they
+    // came.
     __device__ __forceinline__ float own_weights(u32 step) const
     {
         float all = 0.0f;
@@ -166,7 +174,9 @@ template <bool STATES> struct pair_job {
             }
         }
         if (mild != (1u << KEY_GROUPS) - 1u) {
-            each_pair(s, [&](float &x, int row, int column) { x = (mild != 0 ? x : 0.0f) + load_shared(sums + static_cast<u32>(4 * (row * STEP + column))); });
+            each_pair(s, [&](float &x, int row, int column) {
+                x = (mild != 0 ? x : 0.0f) + load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
+            });
             __syncwarp();
         }
         leave_factors(step, logs, mild);

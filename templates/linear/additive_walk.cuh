@@ -1,10 +1,11 @@
-// linear/additive_walk.cuh: the second job of linear/additive.cuh: a warp has 16 columns of the state, all rows of them, in f32 fragments of mma.sync, and
-// goes with them from step to step: o = q S + pairs v, S += k' v.
+// linear/additive_walk.cuh: the second job of linear/additive.cuh: a warp has 16 columns of the state, all rows of
+// them, in f32 fragments of mma.sync, and goes with them from step to step: o = q S + pairs v, S += k' v.
 #pragma once
 #include "linear/additive_tiles.cuh"
 #include "linear/state_columns.cuh"
 
-namespace linear {
+namespace linear
+{
 
 template <bool STATES> struct state_job {
     using element = cfg::element;
@@ -60,7 +61,8 @@ template <bool STATES> struct state_job {
             v[0] = v[1] = lane_id() < 4 ? pack<element>(1.0f, 1.0f) : 0u;
             v[2] = v[3] = 0u;
         } else {
-            load_matrix4_transposed(v, step + step_layout::V + swizzle<VALUE_PAD>::offset(lane_id() & 15, first() / 8 + (lane_id() >> 4)));
+            load_matrix4_transposed(v, step + step_layout::V +
+                                           swizzle<VALUE_PAD>::offset(lane_id() & 15, first() / 8 + (lane_id() >> 4)));
         }
     }
     DEV void add_pairs(float (&o)[2][4], const u32 (&v)[4], u32 step)
@@ -109,7 +111,10 @@ template <bool STATES> struct state_job {
         barrier_sync(DIVISORS_KNOWN, STATE_THREADS);
         scale_tokens(o, divisors);
     }
-    __device__ __forceinline__ i64 output_at(int place) const { return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first; }
+    __device__ __forceinline__ i64 output_at(int place) const
+    {
+        return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first;
+    }
     // o of a step: by way of where this warp's values were, or in f32 as it is.
     __device__ __forceinline__ void store(const float (&o)[2][4], int place, u32 step) const
     {
@@ -127,7 +132,8 @@ template <bool STATES> struct state_job {
             __syncwarp();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const u32 at = swizzle<VALUE_PAD>::offset(lane_id() / 4 + i % 2 * 8, first() / 8 + i / 2) + static_cast<u32>(lane_id() % 4 * 4);
+                const u32 at = swizzle<VALUE_PAD>::offset(lane_id() / 4 + i % 2 * 8, first() / 8 + i / 2) +
+                               static_cast<u32>(lane_id() % 4 * 4);
                 store_shared(step + step_layout::V + at, pack<element>(o[i / 2][i % 2 * 2], o[i / 2][i % 2 * 2 + 1]));
             }
             __syncwarp();
@@ -196,7 +202,8 @@ template <bool STATES> struct state_job {
         if (is_sum() && norm != nullptr) {
             each_of_sum(s, p.norm_i, [&](float &a, i64 at) { a = norm[at]; });
         } else if (!is_sum() && from != nullptr) {
-            s.each_of_memory(p.state_i, p.state_j, w.first + first(), w.left - first(), [&](float &a, i64 at) { a = from[at]; });
+            s.each_of_memory(p.state_i, p.state_j, w.first + first(), w.left - first(),
+                             [&](float &a, i64 at) { a = from[at]; });
         }
     }
     __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
@@ -206,7 +213,8 @@ template <bool STATES> struct state_job {
         if (is_sum() && norm != nullptr && w.first == 0) {
             each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = a; });
         } else if (!is_sum() && to != nullptr) {
-            s.each_of_memory(p.state_out_i, p.state_out_j, w.first + first(), w.left - first(), [&](float &a, i64 at) { to[at] = a; });
+            s.each_of_memory(p.state_out_i, p.state_out_j, w.first + first(), w.left - first(),
+                             [&](float &a, i64 at) { to[at] = a; });
         }
     }
     // f(element of the state, what this lane has of a part).

@@ -1,12 +1,15 @@
-// linear/channel_logs.cuh: the logarithms of a decay by key channel over a step of 16 tokens, by a warp, and the pairs of tokens that cannot be products.
+// linear/channel_logs.cuh: the logarithms of a decay by key channel over a step of 16 tokens, by a warp, and the pairs
+// of tokens that cannot be products.
 //
-// A pair weighs e^(c_i - c_j), c the sums of a channel's logarithms from the step's start on. Where no channel of a group of 64 loses more than MILD over the
-// step, that is a product of e^(c_i - half) and e^(half - c_j), half of all that the step loses; elsewhere the second factor may be too large a number, and
-// pairs are summed up one by one in f32, with keys that decay from token to token. Halves of MILD keep far from the largest number of cfg::element.
+// A pair weighs e^(c_i - c_j), c the sums of a channel's logarithms from the step's start on. Where no channel of a
+// group of 64 loses more than MILD over the step, that is a product of e^(c_i - half) and e^(half - c_j), half of all
+// that the step loses; elsewhere the second factor may be too large a number, and pairs are summed up one by one in
+// f32, with keys that decay from token to token. Halves of MILD keep far from the largest number of cfg::element.
 #pragma once
 #include "linear/steps.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr float MILD = same_type<cfg::element, f16> ? -12.0f : -120.0f; // to the base 2
 
@@ -49,13 +52,17 @@ struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's
         return __all_sync(ALL_LANES, all[0] >= MILD && all[1] >= MILD) != 0;
     }
     // Up to a token's reading: with a bonus it reads before its own decay.
-    __device__ __forceinline__ float read(int g, int i, int c) const { return !cfg::BONUS ? x[g][i][c] : i > 0 ? x[g][i - 1][c] : 0.0f; }
+    __device__ __forceinline__ float read(int g, int i, int c) const
+    {
+        return !cfg::BONUS ? x[g][i][c] : i > 0 ? x[g][i - 1][c] : 0.0f;
+    }
 };
 
 // The logarithm of what a token leaves. NaN stays, which fmaxf drops.
 DEV float again_log2(float left) { return left == 0.0f ? LEAST_LOG : log2_approx(left); }
 
-// sums[i][j] += q_i k_j e^(c_i - c_j) over the channels of a group, or =, of tiles of readers q and of keys k. The logarithms of tokens wait as what each
+// sums[i][j] += q_i k_j e^(c_i - c_j) over the channels of a group, or =, of tiles of readers q and of keys k. The
+// logarithms of tokens wait as what each
 // leaves: there are no registers for both.
 DEV void sum_pairs(u32 readers, u32 keys, u32 sums, float (&left)[STEP][2], int group, bool first)
 {

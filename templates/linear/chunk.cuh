@@ -1,9 +1,11 @@
-// linear/chunk.cuh: what kernels share that take a chunk of 64 tokens at a time: where a chunk's numbers are, which chunk a block has, rows, sums of logarithms.
+// linear/chunk.cuh: what kernels share that take a chunk of 64 tokens at a time: where a chunk's numbers are, which
+// chunk a block has, rows, sums of logarithms.
 #pragma once
 #include "common/mma_sm80.cuh"
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64;
 constexpr int CHUNK_PAD = round_up(cfg::D, 64);
@@ -12,8 +14,9 @@ static_assert(WARPS == 4, "the planner says the same");
 
 DEV int chunks_of(int tokens) { return (tokens + CHUNK_TOKENS - 1) / CHUNK_TOKENS; }
 
-// Which of all chunks, of all sequences, holds `place`, a chunk's first token. Packed sequences have one number more than they need where they begin inside
-// of 64 tokens: there are as many as chunks of all tokens, and as many again as sequences.
+// Which of all chunks, of all sequences, holds `place`, a chunk's first token. Packed sequences have one number more
+// than they need where they begin inside of 64 tokens: there are as many as chunks of all tokens, and as many again as
+// sequences.
 template <class P> DEV i64 chunk_number(const P &p, const sequence &s, int place)
 {
     const int before = cfg::PACKED ? s.first / CHUNK_TOKENS + s.number : s.number * chunks_of(p.z.len_q);
@@ -45,7 +48,8 @@ template <class P> DEV inverse_work find_chunk(const P &p, int block = static_ca
     const int number = block / p.z.n_h;
     at.w.h = block % p.z.n_h;
     at.w.h_kv = p.z.key_head(at.w.h);
-    at.w.s = sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
+    at.w.s =
+        sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
     at.w.head = variant::make_head(p.x, p.z, at.w.s.batch, at.w.h);
     at.place = (number - static_cast<int>(chunk_number(p, at.w.s, 0))) * CHUNK_TOKENS;
     return at;

@@ -1,15 +1,18 @@
 // linear/delta_chunks.cuh: kernel: the delta rule with no decay or one number a token, in chunks of tokens by mma.sync.
 //
-// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, smem_bytes::chunks of shared memory. A block has 64 columns of the state of one head, in f32
-// fragments of its warps, while the chunk that follows is on its way. In a chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; then
-// S = e^(G_end) S + k' (e^(G_end - G) v), where T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
-// above 0. Of few tokens linear/recurrent.cuh takes one by one.
+// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, smem_bytes::chunks of shared memory. A block has 64
+// columns of the state of one head, in f32 fragments of its warps, while the chunk that follows is on its way. In a
+// chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's
+// start on; then S = e^(G_end) S + k' (e^(G_end - G) v), where T (v - e^G k S) stands in the place of v
+// (linear/delta_inverse.cuh has T). No exponent is above 0. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/inverse_tiles.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
+static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN,
+              "a decay is one number a token");
 static_assert(CHUNK_PAD <= 128, "head dims up to 128");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 
@@ -23,8 +26,8 @@ struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGE
     static constexpr int WRITTEN = STAGE * cfg::CHUNK_STAGES; // v as the state takes it up
     static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T
-    static constexpr int SUMS = INVERSE + 2 * INVERSE_BYTES; // G, to the base 2, of two chunks
-    static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4; // of v, as the state takes it up
+    static constexpr int SUMS = INVERSE + 2 * INVERSE_BYTES;              // G, to the base 2, of two chunks
+    static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4;           // of v, as the state takes it up
     static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
 
@@ -44,7 +47,8 @@ struct chunk_state {
             for (int n = 0; n < OWN_COLUMNS / 8; n++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    f(x[m][n][i], (row_group() * MT + m) * 16 + lane_id() / 4 + i / 2 * 8, column_half() * OWN_COLUMNS + n * 8 + lane_id() % 4 * 2 + i % 2);
+                    f(x[m][n][i], (row_group() * MT + m) * 16 + lane_id() / 4 + i / 2 * 8,
+                      column_half() * OWN_COLUMNS + n * 8 + lane_id() % 4 * 2 + i % 2);
                 }
             }
         }
@@ -57,7 +61,7 @@ struct chunk_walk {
     const work &w;
     u32 shared;
     float *all_sums;
-    u32 stage; // where q, k and v of the chunk are
+    u32 stage;   // where q, k and v of the chunk are
     u32 logs_at; // where its sums are
 
     __device__ __forceinline__ void enter(int number)
@@ -65,7 +69,10 @@ struct chunk_walk {
         stage = shared + static_cast<u32>(number % cfg::CHUNK_STAGES * chunk_layout::STAGE);
         logs_at = shared + static_cast<u32>(chunk_layout::SUMS + number % 2 * CHUNK_TOKENS * 4);
     }
-    __device__ __forceinline__ float sum_to(int token) const { return load_shared(logs_at + static_cast<u32>(4 * token)); }
+    __device__ __forceinline__ float sum_to(int token) const
+    {
+        return load_shared(logs_at + static_cast<u32>(4 * token));
+    }
     __device__ __forceinline__ void load_chunk(int number) const
     {
         const u32 to = shared + static_cast<u32>(number % cfg::CHUNK_STAGES * chunk_layout::STAGE);
@@ -73,23 +80,35 @@ struct chunk_walk {
         const int rows = min(CHUNK_TOKENS, w.s.length - place);
         const i64 token = sequence::token(w.s, place);
         const i64 way = cfg::REVERSE ? -1 : 1;
-        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows, cfg::D);
-        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows, cfg::D);
-        load_rows<CHUNK_COLUMNS, CHUNK_THREADS>(to + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows, w.left);
+        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::Q,
+                                            elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
+                                            way * p.q_t, rows, cfg::D);
+        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::K,
+                                            elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
+                                            way * p.k_t, rows, cfg::D);
+        load_rows<CHUNK_COLUMNS, CHUNK_THREADS>(
+            to + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t,
+            rows, w.left);
         copy_commit();
     }
-    __device__ __forceinline__ u32 inverse_at(int row, int part) const { return shared + chunk_layout::INVERSE + swizzle<CHUNK_TOKENS>::offset(row, part); }
+    __device__ __forceinline__ u32 inverse_at(int row, int part) const
+    {
+        return shared + chunk_layout::INVERSE + swizzle<CHUNK_TOKENS>::offset(row, part);
+    }
     __device__ __forceinline__ void load_inverse(int number) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + number) * p.z.n_h + w.h;
-        load_inverse_tiles<CHUNK_THREADS>(static_cast<const element *>(p.inverse) + which * INVERSE_STORED, [&](int row, int part) { return inverse_at(row, part); });
+        load_inverse_tiles<CHUNK_THREADS>(static_cast<const element *>(p.inverse) + which * INVERSE_STORED,
+                                          [&](int row, int part) { return inverse_at(row, part); });
         copy_commit();
     }
     __device__ __forceinline__ void leave_state(chunk_state &state) const
     {
         state.each([&](float &a, int row, int column) {
             if (column % 2 == 0) {
-                store_shared(shared + chunk_layout::STATE + swizzle<CHUNK_COLUMNS>::offset(row, column / 8) + static_cast<u32>(column % 8 * 2), pack<element>(a, *(&a + 1)));
+                store_shared(shared + chunk_layout::STATE + swizzle<CHUNK_COLUMNS>::offset(row, column / 8) +
+                                 static_cast<u32>(column % 8 * 2),
+                             pack<element>(a, *(&a + 1)));
             }
         });
     }
@@ -103,11 +122,15 @@ struct chunk_walk {
         weights[2 * lane_id()] = exp2_approx(base - (last - own.x[1]));
         weights[2 * lane_id() + 1] = exp2_approx(base - last);
     }
-    // A decay that is mild over the chunk is a product of a token's own factors, e^(G_i - base) e^(base - G_j) with the base halfway: no exponent for a pair.
+    // A decay that is mild over the chunk is a product of a token's own factors, e^(G_i - base) e^(base - G_j) with the
+    // base halfway: no exponent for a pair.
     DEV bool is_mild(float end) { return end > -80.0f; }
     DEV float base_of(float end) { return is_mild(end) ? 0.5f * end : end; }
     __device__ __forceinline__ float end() const { return DECAYS ? sum_to(CHUNK_TOKENS - 1) : 0.0f; }
-    __device__ __forceinline__ float weight_of(int token) const { return load_shared(logs_at + static_cast<u32>(chunk_layout::WEIGHTS - chunk_layout::SUMS + 4 * token)); }
+    __device__ __forceinline__ float weight_of(int token) const
+    {
+        return load_shared(logs_at + static_cast<u32>(chunk_layout::WEIGHTS - chunk_layout::SUMS + 4 * token));
+    }
     // e^(base - G) v
     __device__ __forceinline__ void weigh_values() const
     {
@@ -123,12 +146,17 @@ struct chunk_walk {
                 float low;
                 float high;
                 unpack<element>(word[k], low, high);
-                store_shared(shared + chunk_layout::WRITTEN + at + static_cast<u32>(4 * k), pack<element>(low * by, high * by));
+                store_shared(shared + chunk_layout::WRITTEN + at + static_cast<u32>(4 * k),
+                             pack<element>(low * by, high * by));
             }
         }
     }
     // Where this lane reads its warp's columns of a tile of CHUNK_COLUMNS.
-    DEV u32 own_columns(u32 tile) { return swizzle<CHUNK_COLUMNS>::along(tile + lane_offset_b_transposed<CHUNK_COLUMNS>(lane_id()), column_half() * OWN_COLUMNS / 8); }
+    DEV u32 own_columns(u32 tile)
+    {
+        return swizzle<CHUNK_COLUMNS>::along(tile + lane_offset_b_transposed<CHUNK_COLUMNS>(lane_id()),
+                                             column_half() * OWN_COLUMNS / 8);
+    }
     // c += 16 rows of a tile of COLS, where this lane reads them, times a tile of COLS rows.
     template <int COLS> DEV void multiply_rows(float (&c)[OWN_COLUMNS / 8][4], u32 rows, u32 tile)
     {
@@ -148,7 +176,9 @@ struct chunk_walk {
             const int row = row_group() * 16 + lane_id() / 4 + 8 * r;
 #pragma unroll
             for (int n = 0; n < OWN_COLUMNS / 8; n++) {
-                f(swizzle<CHUNK_COLUMNS>::offset(row, column_half() * OWN_COLUMNS / 8 + n) + static_cast<u32>(lane_id() % 4 * 4), row, x[n][2 * r], x[n][2 * r + 1]);
+                f(swizzle<CHUNK_COLUMNS>::offset(row, column_half() * OWN_COLUMNS / 8 + n) +
+                      static_cast<u32>(lane_id() % 4 * 4),
+                  row, x[n][2 * r], x[n][2 * r + 1]);
             }
         }
     }
@@ -157,7 +187,8 @@ struct chunk_walk {
     {
         const int row0 = row_group() * 16;
         float x[OWN_COLUMNS / 8][4] = {};
-        multiply_rows<CHUNK_PAD>(x, stage + chunk_layout::K + lane_offset_a<CHUNK_PAD>(lane_id(), row0), shared + chunk_layout::STATE);
+        multiply_rows<CHUNK_PAD>(x, stage + chunk_layout::K + lane_offset_a<CHUNK_PAD>(lane_id(), row0),
+                                 shared + chunk_layout::STATE);
         each_pair(x, [&](u32 at, int row, float low, float high) {
             const float by = DECAYS ? exp2_approx(sum_to(row)) : 1.0f;
             float v_low;
@@ -170,7 +201,9 @@ struct chunk_walk {
         const u32 inverse = shared + chunk_layout::INVERSE + lane_offset_a<CHUNK_TOKENS>(lane_id(), row0);
         multiply_rows<CHUNK_TOKENS>(y, inverse + INVERSE_BYTES, shared + chunk_layout::WRITTEN);
         multiply_rows<CHUNK_TOKENS>(y, inverse, shared + chunk_layout::WRITTEN);
-        each_pair(y, [&](u32 at, int, float low, float high) { store_shared(stage + chunk_layout::V + at, pack<element>(low, high)); });
+        each_pair(y, [&](u32 at, int, float low, float high) {
+            store_shared(stage + chunk_layout::V + at, pack<element>(low, high));
+        });
         __syncthreads();
     }
     // o of this warp's 16 tokens.
@@ -192,13 +225,18 @@ struct chunk_walk {
         for (int first = 0; first <= row0; first += HALF) {
             float s[1][HALF / 8][4];
             const a_fragments<1, 1> none = {};
-            product_qk<element, 1, HALF / 8, CHUNK_PAD, false>(s, q, none, stage + chunk_layout::K + lane_offset_b<CHUNK_PAD>(lane) + static_cast<u32>(first * swizzle<CHUNK_PAD>::ROW_BYTES));
+            product_qk<element, 1, HALF / 8, CHUNK_PAD, false>(
+                s, q, none,
+                stage + chunk_layout::K + lane_offset_b<CHUNK_PAD>(lane) +
+                    static_cast<u32>(first * swizzle<CHUNK_PAD>::ROW_BYTES));
             if (!DECAYS || mild) {
                 weigh<true>(s[0], from, first, row0);
             } else {
                 weigh<false>(s[0], from, first, row0);
             }
-            product_pv<element, 1, HALF / 8, OWN_COLUMNS / 8, CHUNK_COLUMNS>(o, s, own_columns(stage + chunk_layout::V) + static_cast<u32>(first * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
+            product_pv<element, 1, HALF / 8, OWN_COLUMNS / 8, CHUNK_COLUMNS>(
+                o, s,
+                own_columns(stage + chunk_layout::V) + static_cast<u32>(first * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -214,7 +252,8 @@ struct chunk_walk {
         }
     }
     // Products of q and k, of keys from `first` on, times what is left of the keys.
-    template <bool MILD, int NB> __device__ __forceinline__ void weigh(float (&s)[NB][4], const float (&from)[2], int first, int row0) const
+    template <bool MILD, int NB>
+    __device__ __forceinline__ void weigh(float (&s)[NB][4], const float (&from)[2], int first, int row0) const
     {
 #pragma unroll
         for (int n = 0; n < NB; n++) {
@@ -248,7 +287,8 @@ struct chunk_walk {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int at = place + row_group() * 16 + lane_id() / 4 + 8 * r;
-            target *to = static_cast<target *>(p.o) + (w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, w.has(at) ? at : 0) * p.o_t + w.first);
+            target *to = static_cast<target *>(p.o) +
+                         (w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, w.has(at) ? at : 0) * p.o_t + w.first);
 #pragma unroll
             for (int n = 0; n < OWN_COLUMNS / 8; n++) {
                 const int column = column_half() * OWN_COLUMNS + n * 8 + lane_id() % 4 * 2;
@@ -273,7 +313,8 @@ struct chunk_walk {
 #pragma unroll
             for (int m = 0; m < chunk_state::MT; m++) {
                 u32 a[4]; // k', 16 channels and 16 tokens
-                load_matrix4_transposed(a, swizzle<CHUNK_PAD>::along(keys, 2 * (row_group() * chunk_state::MT + m)) + static_cast<u32>(k * 16 * swizzle<CHUNK_PAD>::ROW_BYTES));
+                load_matrix4_transposed(a, swizzle<CHUNK_PAD>::along(keys, 2 * (row_group() * chunk_state::MT + m)) +
+                                               static_cast<u32>(k * 16 * swizzle<CHUNK_PAD>::ROW_BYTES));
                 multiply(state.x[m], a, values + static_cast<u32>(k * 16 * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
             }
         }
@@ -377,12 +418,14 @@ DEV void chunked(const linear_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int chunks = linear::chunk_layout::END;
 }
 
 #if LATHE_COMPILED(chunks)
-extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 2) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 2)
+    LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::chunked(p, shared_bytes);

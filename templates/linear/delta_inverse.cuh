@@ -1,18 +1,21 @@
-// linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta) N)^-1 diag(beta), N the products of
-// keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with one number a token the decay commutes with the inverse.
+// linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta)
+// N)^-1 diag(beta), N the products of keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with
+// one number a token the decay commutes with the inverse.
 //
 // Launch: a block of 128 threads for each chunk of each head, smem_bytes::inverse of shared memory.
 #pragma once
 #include "linear/inverse_tiles.cuh"
 #include "linear/triangle.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct inverse_layout { // in shared memory; keys lie where their products will
     matrix products, inverse;
     float beta[CHUNK_TOKENS], sums[CHUNK_TOKENS];
 };
-static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
+static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2),
+              "there is room for the keys");
 
 // m = diag(beta) N, in the place of the keys.
 DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
@@ -20,7 +23,8 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
     const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
     float s[1][CHUNK_TOKENS / 8][4];
     const a_fragments<1, 1> none = {};
-    product_qk<cfg::element, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0), none, keys + lane_offset_b<CHUNK_PAD>(lane_id()));
+    product_qk<cfg::element, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0),
+                                                                    none, keys + lane_offset_b<CHUNK_PAD>(lane_id()));
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < CHUNK_TOKENS / 8; n++) {
@@ -28,7 +32,8 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
         for (int r = 0; r < 2; r++) {
             const int row = row0 + lane_id() / 4 + r * 8;
             const int column = n * 8 + lane_id() % 4 * 2;
-            const float two[2] = {column < row ? beta[row] * s[0][n][2 * r] : 0.0f, column + 1 < row ? beta[row] * s[0][n][2 * r + 1] : 0.0f};
+            const float two[2] = {column < row ? beta[row] * s[0][n][2 * r] : 0.0f,
+                                  column + 1 < row ? beta[row] * s[0][n][2 * r + 1] : 0.0f};
             store_vec<2, float>(&m[row][column], two);
         }
     }
@@ -52,7 +57,8 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const bool below = column + k <= row;
-            const float by = s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
+            const float by =
+                s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
             x[k] = below ? by * x[k] : 0.0f;
         }
         two_words word[4];
@@ -60,27 +66,35 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
         for (int k = 0; k < 4; k++) {
             word[k] = two_words::of(x[2 * k], x[2 * k + 1]);
         }
-        uint4 *first = reinterpret_cast<uint4 *>(to) + (row * CHUNK_TOKENS + column) / 8; // places are counted in 16 bytes: of elements, the compiler would make four stores of one
+        // places are counted in 16 bytes: of elements, the compiler would make four stores of one
+        uint4 *first = reinterpret_cast<uint4 *>(to) + (row * CHUNK_TOKENS + column) / 8;
         first[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
         first[INVERSE_ELEMENTS / 8] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
     }
 }
 
 // Rows of a chunk of a head of k, on their way into a tile in shared memory.
-template <class P> DEV void load_chunk(const P &p, const inverse_work &at, u32 tile, const void *base, i64 stride_b, i64 stride_h, i64 stride_t)
+template <class P> DEV void load_chunk(const P &p, const inverse_work &at, u32 tile, const void *base, i64 stride_b,
+                                       i64 stride_h, i64 stride_t)
 {
     const i64 way = cfg::REVERSE ? -1 : 1;
     const i64 token = sequence::token(at.w.s, at.place);
-    load_rows<CHUNK_PAD, THREADS>(tile, elements(base, at.w.s.batch * stride_b + at.w.h_kv * stride_h + token * stride_t), way * stride_t, at.w.s.length - at.place, cfg::D);
+    load_rows<CHUNK_PAD, THREADS>(tile,
+                                  elements(base, at.w.s.batch * stride_b + at.w.h_kv * stride_h + token * stride_t),
+                                  way * stride_t, at.w.s.length - at.place, cfg::D);
 }
 struct given_keys { // as the kernels behind this one read them
-    template <class P> DEV void load(const P &p, const inverse_work &at, unsigned char *bytes) { load_chunk(p, at, shared_address(bytes), p.k, p.k_b, p.k_h, p.k_t); }
+    template <class P> DEV void load(const P &p, const inverse_work &at, unsigned char *bytes)
+    {
+        load_chunk(p, at, shared_address(bytes), p.k, p.k_b, p.k_h, p.k_t);
+    }
     template <class P> DEV void finish(const P &, const inverse_work &, unsigned char *) {}
 };
 
 // KEYS: load: on their way to where layouts begin; finish, by all threads: what is left to do where they have come.
 // weight(beta): what stands in the place of a token's beta; leave(number of the chunk of the head, layout) comes last.
-template <class KEYS = given_keys, class P, class F, class G> DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leave)
+template <class KEYS = given_keys, class P, class F, class G>
+DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leave)
 {
     inverse_layout &s = *reinterpret_cast<inverse_layout *>(bytes);
     const inverse_work at = find_chunk(p);
@@ -107,14 +121,17 @@ template <class KEYS = given_keys, class P, class F, class G> DEV void invert(co
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int inverse = static_cast<int>(sizeof(linear::inverse_layout));
 }
 
 #if LATHE_COMPILED(inverse)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(inverse)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(inverse)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::invert(p, shared_bytes, [](float beta) { return beta; }, [](i64, const linear::inverse_layout &) {});
+    linear::invert(
+        p, shared_bytes, [](float beta) { return beta; }, [](i64, const linear::inverse_layout &) {});
 }
 #endif

@@ -1,8 +1,10 @@
-// linear/delta_loader_sm90.cuh: a block of the delta rule by wgmma: its first warpgroup, which loads chunks and makes pairs, beside those that walk.
+// linear/delta_loader_sm90.cuh: a block of the delta rule by wgmma: its first warpgroup, which loads chunks and makes
+// pairs, beside those that walk.
 #pragma once
 #include "linear/delta_walk_sm90.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
@@ -22,27 +24,34 @@ template <class P, delta_task TASK> struct delta_loader {
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const int place = span.nth<TASK>(n) * CHUNK_TOKENS;
-        load_tokens<CHUNK_PAD>(tiles + delta_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place, cfg::D);
+        load_tokens<CHUNK_PAD>(tiles + delta_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s,
+                               place, cfg::D);
         if constexpr (TASK == DELTA_GRADIENT) { // what flows back to o
-            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + w.first), p.dout_t, w.s, place, columns);
+            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V,
+                                       elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + w.first), p.dout_t, w.s,
+                                       place, columns);
         } else {
-            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t, w.s, place, columns);
+            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first),
+                                       p.v_t, w.s, place, columns);
         }
         load_inverse(tiles + delta_stage::INVERSE, span.nth<TASK>(n));
         if constexpr (PAIRS) {
-            load_tokens<CHUNK_PAD>(tiles + delta_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place, cfg::D);
+            load_tokens<CHUNK_PAD>(tiles + delta_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t,
+                                   w.s, place, cfg::D);
         }
     }
     __device__ __forceinline__ void load_inverse(u32 tile, int n) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + n) * p.z.n_h + w.h;
         static_assert(PANEL == INVERSE_BYTES, "a tile of T is a panel");
-        load_inverse_tiles<LOADERS>(elements(p.inverse, which * INVERSE_STORED), [&](int row, int part) { return tile + panel::offset<PANEL_ROWS>(row, part); });
+        load_inverse_tiles<LOADERS>(elements(p.inverse, which * INVERSE_STORED),
+                                    [&](int row, int part) { return tile + panel::offset<PANEL_ROWS>(row, part); });
     }
     // By the first warp: G, and what tokens read and write by.
     __device__ __forceinline__ void put_factors(const logs &own, int n) const
     {
-        float *to = reinterpret_cast<float *>(bytes + delta_layout::FACTORS) + delta_ring::nth(n).stage * delta_factors::COUNT;
+        float *to =
+            reinterpret_cast<float *>(bytes + delta_layout::FACTORS) + delta_ring::nth(n).stage * delta_factors::COUNT;
         const float last = own.sum(to + delta_factors::SUMS);
         const float end = __shfl_sync(ALL_LANES, last, 31);
 #pragma unroll
@@ -52,8 +61,8 @@ template <class P, delta_task TASK> struct delta_loader {
             to[delta_factors::WRITE + 2 * lane_id() + k] = exp2_approx(end - sum);
         }
     }
-    // What a token reads of its chunk; of DELTA_GRADIENT, what is read of it: rows are keys, columns are queries. Where a chunk's decay is mild, a product of a
-    // token's own factors: no exponent for a pair.
+    // What a token reads of its chunk; of DELTA_GRADIENT, what is read of it: rows are keys, columns are queries. Where
+    // a chunk's decay is mild, a product of a token's own factors: no exponent for a pair.
     template <bool MILD> __device__ __forceinline__ void weigh(float (&s)[8][4], u32 factors, float end) const
     {
         constexpr bool BACK = TASK == DELTA_GRADIENT;
@@ -79,7 +88,9 @@ template <class P, delta_task TASK> struct delta_loader {
                 const bool live = BACK ? to + i % 2 >= row : to + i % 2 <= row;
                 const float other = i % 2 ? column.y : column.x;
                 const float apart = BACK ? other - from[i / 2] : from[i / 2] - other;
-                const float by = !DECAYS ? w.scale : MILD ? from[i / 2] * other : w.scale * exp2_approx(live ? apart : 0.0f);
+                const float by = !DECAYS ? w.scale
+                                 : MILD  ? from[i / 2] * other
+                                         : w.scale * exp2_approx(live ? apart : 0.0f);
                 s[b][i] = live ? s[b][i] * by : 0.0f;
             }
         }
@@ -92,10 +103,12 @@ template <class P, delta_task TASK> struct delta_loader {
         const pairs_barriers pairs = pairs_barriers::of(shared);
         float s[8][4];
         ring.wait_full(n);
-        start_scores<element, CHUNK_PAD, CHUNK_TOKENS>(s, tiles + (TASK == DELTA_GRADIENT ? delta_stage::K : delta_stage::Q),
-                                                      tiles + (TASK == DELTA_GRADIENT ? delta_stage::Q : delta_stage::K));
+        start_scores<element, CHUNK_PAD, CHUNK_TOKENS>(
+            s, tiles + (TASK == DELTA_GRADIENT ? delta_stage::K : delta_stage::Q),
+            tiles + (TASK == DELTA_GRADIENT ? delta_stage::Q : delta_stage::K));
         wait_products<0>(s);
-        const float end = DECAYS ? load_shared(factors + static_cast<u32>(4 * (delta_factors::SUMS + CHUNK_TOKENS - 1))) : 0.0f;
+        const float end =
+            DECAYS ? load_shared(factors + static_cast<u32>(4 * (delta_factors::SUMS + CHUNK_TOKENS - 1))) : 0.0f;
         if (end > MILD_END) {
             weigh<true>(s, factors, end);
         } else {
@@ -123,7 +136,9 @@ template <class P, delta_task TASK> struct delta_loader {
         logs own = {};
 #pragma unroll 1
         for (int n = 0; n < STAGES; n++) {
-            clear_inverse_tiles<LOADERS>([&](int row, int part) { return delta_ring::tiles(shared, n) + delta_stage::INVERSE + panel::offset<PANEL_ROWS>(row, part); });
+            clear_inverse_tiles<LOADERS>([&](int row, int part) {
+                return delta_ring::tiles(shared, n) + delta_stage::INVERSE + panel::offset<PANEL_ROWS>(row, part);
+            });
             if (sums && n < chunks) {
                 own.fetch(p, w, span.nth<TASK>(n) * CHUNK_TOKENS);
             }
@@ -159,7 +174,8 @@ template <class P, delta_task TASK> struct delta_loader {
 };
 
 // f(ring): what the warpgroups do that go with the state.
-template <delta_task TASK, class P, class F> DEV void delta_block(const P &p, const work &w, const delta_span &span, int columns, unsigned char *bytes, const F &f)
+template <delta_task TASK, class P, class F>
+DEV void delta_block(const P &p, const work &w, const delta_span &span, int columns, unsigned char *bytes, const F &f)
 {
     const u32 shared = shared_address(bytes);
     const delta_ring ring = delta_ring::of(shared);

@@ -8,14 +8,18 @@
 #include "heads/vector_mod.cuh"
 #include "linear/delta_inverse.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct prepared_keys {
     static constexpr int QUERIES = static_cast<int>(sizeof(matrix)); // where they wait: nothing is there yet
-    template <class MOD> static constexpr bool HAS = MOD::PRESENT && MOD::STAGES > 0;
+    template <class MOD> static constexpr bool HAS = MOD::PRESENT &&MOD::STAGES > 0;
 
     // Of a mod whose rows had to be moved for their alignment nothing is given: it has a launch.
-    template <class P> DEV bool makes_keys(const P &p) { return HAS<typename variant::key_mod> && p.given_k != nullptr; }
+    template <class P> DEV bool makes_keys(const P &p)
+    {
+        return HAS<typename variant::key_mod> && p.given_k != nullptr;
+    }
     template <class P> DEV bool makes_queries(const P &p, const inverse_work &at)
     {
         return HAS<typename variant::query_mod> && p.given_q != nullptr && (at.w.h + 1) % p.z.group() == 0;
@@ -36,22 +40,28 @@ struct prepared_keys {
     {
         if constexpr (HAS<typename variant::query_mod>) {
             if (makes_queries(p, at)) {
-                make_rows<typename variant::query_mod, false>(p, at, bytes + QUERIES, made(p.q, at.w.s.batch * p.q_b + at.w.h_kv * p.q_h), p.q_t);
+                make_rows<typename variant::query_mod, false>(
+                    p, at, bytes + QUERIES, made(p.q, at.w.s.batch * p.q_b + at.w.h_kv * p.q_h), p.q_t);
             }
         }
         if constexpr (HAS<typename variant::key_mod>) {
             if (makes_keys(p)) {
-                cfg::element *to = at.w.h % p.z.group() == 0 ? made(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h) : nullptr;
+                cfg::element *to =
+                    at.w.h % p.z.group() == 0 ? made(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h) : nullptr;
                 make_rows<typename variant::key_mod, true>(p, at, bytes, to, p.k_t);
             }
         }
         __syncthreads();
     }
     // Where what a mod makes lies, which the kernels behind this one only read.
-    DEV cfg::element *made(const void *base, i64 offset) { return static_cast<cfg::element *>(const_cast<void *>(base)) + offset; }
+    DEV cfg::element *made(const void *base, i64 offset)
+    {
+        return static_cast<cfg::element *>(const_cast<void *>(base)) + offset;
+    }
     // Each row of a tile, as MOD makes it, to global memory where `to` is not nullptr, and where KEPT back to its
     // place; rows that do not exist stay zeros.
-    template <class MOD, bool KEPT, class P> DEV void make_rows(const P &p, const inverse_work &at, unsigned char *tile, cfg::element *to, i64 stride)
+    template <class MOD, bool KEPT, class P>
+    DEV void make_rows(const P &p, const inverse_work &at, unsigned char *tile, cfg::element *to, i64 stride)
     {
         using s = mods::shape<cfg::D>;
         constexpr int AT_ONCE = THREADS / s::TEAM;
@@ -65,11 +75,12 @@ struct prepared_keys {
             const bool exists = at.w.has(at.place + row);
             const int token = sequence::token(at.w.s, min(at.place + row, at.w.s.length - 1));
             mods::row_values<cfg::D> x = {};
-            each_vector(row, thread, [&](int offset, int, int k, bool high) { load_vec<s::V, cfg::element>(element_at(tile, offset), high ? x.high[k] : x.low[k]); });
-            typename MOD::vals vals = {};
-            repeat<0, MOD::STAGES>([&]<int S>() {
-                mods::run_stage<MOD, S, cfg::D>(x, vals, own, head, thread, token);
+            each_vector(row, thread, [&](int offset, int, int k, bool high) {
+                load_vec<s::V, cfg::element>(element_at(tile, offset), high ? x.high[k] : x.low[k]);
             });
+            typename MOD::vals vals = {};
+            repeat<0, MOD::STAGES>(
+                [&]<int S>() { mods::run_stage<MOD, S, cfg::D>(x, vals, own, head, thread, token); });
             each_vector(row, thread, [&](int offset, int element, int k, bool high) {
                 const float(&y)[s::V] = high ? x.high[k] : x.low[k];
                 if (KEPT && exists) {
@@ -81,7 +92,10 @@ struct prepared_keys {
             });
         }
     }
-    DEV cfg::element *element_at(unsigned char *tile, int offset) { return reinterpret_cast<cfg::element *>(tile + offset); }
+    DEV cfg::element *element_at(unsigned char *tile, int offset)
+    {
+        return reinterpret_cast<cfg::element *>(tile + offset);
+    }
     // f(bytes from the tile on, element, vector of a half, which half), of this thread's vectors of a row.
     template <class F> DEV void each_vector(int row, int thread, const F &f)
     {
@@ -93,7 +107,8 @@ struct prepared_keys {
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int element = vector * s::V + half * s::HALF;
-                    f(static_cast<int>(swizzle<CHUNK_PAD>::offset(row, element / 8)) + element % 8 * 2, element, k, half == 1);
+                    f(static_cast<int>(swizzle<CHUNK_PAD>::offset(row, element / 8)) + element % 8 * 2, element, k,
+                      half == 1);
                 }
             }
         }
@@ -102,14 +117,17 @@ struct prepared_keys {
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int prepare = static_cast<int>(sizeof(linear::inverse_layout));
 }
 
 #if LATHE_COMPILED(prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6)
+    LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::invert<linear::prepared_keys>(p, shared_bytes, [](float beta) { return beta; }, [](i64, const linear::inverse_layout &) {});
+    linear::invert<linear::prepared_keys>(
+        p, shared_bytes, [](float beta) { return beta; }, [](i64, const linear::inverse_layout &) {});
 }
 #endif

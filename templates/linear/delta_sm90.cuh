@@ -1,36 +1,44 @@
 // linear/delta_sm90.cuh: kernel: the delta rule with no decay or one number a token, in chunks of 64 tokens by wgmma.
 //
-// Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::chunks of shared memory, behind `inverse` (linear/delta_inverse.cuh), which
-// leaves T; or up to cfg::PIECES times as many, of pieces of few long sequences, behind `states` and `scan`. A block has BLOCK_COLUMNS columns of the state of one head. Its first warpgroup loads chunks and makes what their tokens see of each other, the
-// pairs scale (q k') e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; the others go with 64 columns of the state each from chunk to
+// Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::chunks of shared memory, behind
+// `inverse` (linear/delta_inverse.cuh), which leaves T; or up to cfg::PIECES times as many, of pieces of few long
+// sequences, behind `states` and `scan`. A block has BLOCK_COLUMNS columns of the state of one head. Its first
+// warpgroup loads chunks and makes what their tokens see of each other, the pairs scale (q k') e^(G_i - G_j), with G
+// the sum of the logarithms from the chunk's start on; the others go with 64 columns of the state each from chunk to
 // chunk (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/delta_loader_sm90.cuh"
 #include "linear/pieces.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int LEAST_PIECES = 4; // fewer would not gain what it costs to know how each begins
 constexpr int SCAN_THREADS = 512, SCAN_COLUMNS = 8;
 constexpr int SCAN_SHARES = SCAN_THREADS / CHUNK_PAD, SCAN_EACH = CHUNK_PAD / SCAN_SHARES;
 constexpr int SCAN_OWN = CHUNK_PAD * SCAN_COLUMNS / SCAN_THREADS; // elements of a thread
-struct scan_layout { // in shared memory
+struct scan_layout {                                              // in shared memory
     float before[CHUNK_PAD][SCAN_COLUMNS], sums[SCAN_SHARES][SCAN_COLUMNS][CHUNK_PAD];
 };
 
-// What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at first what the piece before it makes of none;
-// and what each piece makes of the state in front of it, as [column][channel] of a matrix that it is multiplied by from the left.
+// What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at
+// first what the piece before it makes of none; and what each piece makes of the state in front of it, as
+// [column][channel] of a matrix that it is multiplied by from the left.
 struct delta_parts {
     static constexpr int COLUMNS = BLOCK_SLICES * BLOCK_COLUMNS;
     static constexpr int STATE = COLUMNS * CHUNK_PAD, MATRIX = CHUNK_PAD * CHUNK_PAD, EACH = STATE + MATRIX;
-    DEV float *of(const linear_params &p, const pieces &all, int head, int piece) { return p.parts + (static_cast<i64>(head) * all.most + piece) * EACH; }
+    DEV float *of(const linear_params &p, const pieces &all, int head, int piece)
+    {
+        return p.parts + (static_cast<i64>(head) * all.most + piece) * EACH;
+    }
 };
 constexpr int MATRIX_SLICES = (CHUNK_PAD + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS; // of the matrix: blocks
 static_assert(MATRIX_SLICES * BLOCK_COLUMNS == CHUNK_PAD || GROUPS == 2, "a column of a matrix is a warpgroup's");
 
 DEV delta_span span_of(const piece &own) { return {own.begin / CHUNK_TOKENS, chunks_of(own.length)}; }
 
-// Of a whole sequence, or of a piece, which begins with what `scan` has left. A launch whose blocks are not as many as there are pieces is not meant.
+// Of a whole sequence, or of a piece, which begins with what `scan` has left. A launch whose blocks are not as many as
+// there are pieces is not meant.
 DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
 {
     const pieces all = pieces::of<BLOCK_SLICES, LEAST_PIECES>(p);
@@ -66,8 +74,9 @@ DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
     });
 }
 
-// What a piece makes of the state in front of it: the first one of the state that was given, which is also kept, as what comes out may lie where it was; the others,
-// but the last one, of none, and the matrix by which they multiply what was there.
+// What a piece makes of the state in front of it: the first one of the state that was given, which is also kept, as
+// what comes out may lie where it was; the others, but the last one, of none, and the matrix by which they multiply
+// what was there.
 DEV void delta_states(const linear_params &p, unsigned char *bytes)
 {
     constexpr int SLICES = BLOCK_SLICES + MATRIX_SLICES;
@@ -77,7 +86,8 @@ DEV void delta_states(const linear_params &p, unsigned char *bytes)
     const int head = static_cast<int>(blockIdx.x) / SLICES % heads;
     const bool matrix = slice >= BLOCK_SLICES;
     const int first = (matrix ? slice - BLOCK_SLICES : slice) * BLOCK_COLUMNS;
-    const work w = work::of_number<BLOCK_SLICES, BLOCK_COLUMNS>(p, cfg::D_V, head * BLOCK_SLICES + (matrix ? 0 : slice));
+    const work w =
+        work::of_number<BLOCK_SLICES, BLOCK_COLUMNS>(p, cfg::D_V, head * BLOCK_SLICES + (matrix ? 0 : slice));
     const piece own = piece::of(static_cast<int>(blockIdx.x) / SLICES / heads, all.most, w.s.length);
     const i64 slot = slot_of(p, w.s);
     const bool adds = !own.is_last();
@@ -91,14 +101,16 @@ DEV void delta_states(const linear_params &p, unsigned char *bytes)
         const walker walk{p, w, shared};
         float state[walker::DEPTH / 8][4] = {};
         if (matrix) {
-            walker::each_of_part(state, [&](float &a, int at) { a = at / CHUNK_PAD + first == at % CHUNK_PAD ? 1.0f : 0.0f; });
+            walker::each_of_part(state,
+                                 [&](float &a, int at) { a = at / CHUNK_PAD + first == at % CHUNK_PAD ? 1.0f : 0.0f; });
         } else if (keeps) {
             walk.load_state(state, slot);
             walker::store_part(state, delta_parts::of(p, all, head, 0) + first * CHUNK_PAD);
         }
         walk.walk(state, ring, span);
         if (adds && (!matrix || first + walker::row() < CHUNK_PAD)) {
-            walker::store_part(state, delta_parts::of(p, all, head, matrix ? own.number : own.number + 1) + (matrix ? delta_parts::STATE : 0) + first * CHUNK_PAD);
+            walker::store_part(state, delta_parts::of(p, all, head, matrix ? own.number : own.number + 1) +
+                                          (matrix ? delta_parts::STATE : 0) + first * CHUNK_PAD);
         }
     });
 }
@@ -120,9 +132,12 @@ DEV void delta_scan(const linear_params &p, unsigned char *bytes)
     if (all.most == 1 || count < 3 || slot_of(p, s) < 0) {
         return;
     }
-    const auto part_of = [&](int n) { return delta_parts::of(p, all, head, n) + (first + share) * CHUNK_PAD + channel; };
-    const auto fetch = [&](float (&m)[SCAN_EACH], int n) {
-        const float *matrix = delta_parts::of(p, all, head, n) + delta_parts::STATE + share * SCAN_EACH * CHUNK_PAD + channel;
+    const auto part_of = [&](int n) {
+        return delta_parts::of(p, all, head, n) + (first + share) * CHUNK_PAD + channel;
+    };
+    const auto fetch = [&](float(&m)[SCAN_EACH], int n) {
+        const float *matrix =
+            delta_parts::of(p, all, head, n) + delta_parts::STATE + share * SCAN_EACH * CHUNK_PAD + channel;
 #pragma unroll
         for (int c = 0; c < SCAN_EACH; c++) {
             m[c] = matrix[c * CHUNK_PAD];
@@ -180,14 +195,16 @@ DEV void delta_scan(const linear_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int states = linear::delta_layout::END;
 constexpr int scan = static_cast<int>(sizeof(linear::scan_layout));
 constexpr int chunks = linear::delta_layout::END;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(states)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(states)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1)
+    LATHE_ENTRY(states)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::delta_states(p, shared_bytes);
@@ -195,7 +212,8 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENT
 #endif
 
 #if LATHE_COMPILED(scan)
-extern "C" __global__ void __launch_bounds__(linear::SCAN_THREADS) LATHE_ENTRY(scan)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::SCAN_THREADS)
+    LATHE_ENTRY(scan)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::delta_scan(p, shared_bytes);
@@ -203,7 +221,8 @@ extern "C" __global__ void __launch_bounds__(linear::SCAN_THREADS) LATHE_ENTRY(s
 #endif
 
 #if LATHE_COMPILED(chunks)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1)
+    LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::delta_chunked(p, shared_bytes);

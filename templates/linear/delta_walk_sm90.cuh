@@ -1,14 +1,18 @@
-// linear/delta_walk_sm90.cuh: the walk of a warpgroup along the chunks of a sequence, with 64 columns of the state of a head; backward/delta_sm90.cuh walks so, too.
+// linear/delta_walk_sm90.cuh: the walk of a warpgroup along the chunks of a sequence, with 64 columns of the state of a
+// head; backward/delta_sm90.cuh walks so, too.
 //
-// X = T (v - e^G k S), o = scale e^G q S + pairs X, S = e^G_end S + k' (e^(G_end - G) X). All of it is kept with columns as rows, in f32 fragments of wgmma: what
-// one product leaves is, rounded, an operand of the next as it stands, and the state never leaves the registers. No exponent is above 0.
+// X = T (v - e^G k S), o = scale e^G q S + pairs X, S = e^G_end S + k' (e^(G_end - G) X). All of it is kept with
+// columns as rows, in f32 fragments of wgmma: what one product leaves is, rounded, an operand of the next as it stands,
+// and the state never leaves the registers. No exponent is above 0.
 #pragma once
 #include "linear/inverse_tiles.cuh"
 #include "linear/loader_sm90.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
+static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN,
+              "a decay is one number a token");
 static_assert(CHUNK_PAD <= 128, "head dims up to 128");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
@@ -20,25 +24,35 @@ constexpr int BLOCK_SLICES = (cfg::D_V + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
 static_assert(GROUPS == 1 || GROUPS == 2, "cfg::VALUE_GROUPS is 1 or 2");
 
 struct delta_stage { // of the tokens of a chunk, bytes; o takes the place of v
-    static constexpr int K = 0, Q = K + CHUNK_PAD / 64 * PANEL, V = Q + CHUNK_PAD / 64 * PANEL, INVERSE = V + GROUPS * PANEL, BYTES = INVERSE + 2 * PANEL;
+    static constexpr int K = 0, Q = K + CHUNK_PAD / 64 * PANEL, V = Q + CHUNK_PAD / 64 * PANEL,
+                         INVERSE = V + GROUPS * PANEL, BYTES = INVERSE + 2 * PANEL;
 };
-struct delta_factors { // floats, of a stage: G, to the base 2, what is left of the state at a token, and of what a token writes at the chunk's end
+// floats, of a stage: G, to the base 2, what is left of the state at a token, and of what a token writes at the chunk's
+// end
+struct delta_factors {
     static constexpr int SUMS = 0, READ = CHUNK_TOKENS, WRITE = 2 * CHUNK_TOKENS, COUNT = 3 * CHUNK_TOKENS;
 };
 struct delta_layout { // in shared memory, bytes
     static constexpr int STAGE = delta_stage::BYTES, PAIRS = STAGES * STAGE, FACTORS = PAIRS + PANEL;
-    static constexpr int BARRIERS = FACTORS + STAGES * delta_factors::COUNT * 4, MADE = BARRIERS + ring_barriers<STAGES>::BYTES;
+    static constexpr int BARRIERS = FACTORS + STAGES * delta_factors::COUNT * 4,
+                         MADE = BARRIERS + ring_barriers<STAGES>::BYTES;
     static constexpr int END = MADE + ring_barriers<1>::BYTES;
 };
 using delta_ring = loader_ring<delta_layout>;
-DEV u32 factors_of(u32 shared, int n) { return shared + delta_layout::FACTORS + delta_ring::nth(n).stage * (delta_factors::COUNT * 4); }
+DEV u32 factors_of(u32 shared, int n)
+{
+    return shared + delta_layout::FACTORS + delta_ring::nth(n).stage * (delta_factors::COUNT * 4);
+}
 
 // What a block is to find out: o, the state alone, or the gradient of the state, from the last chunk to the first.
 enum delta_task { DELTA_OUTPUT, DELTA_STATE, DELTA_GRADIENT };
 struct delta_span {
     int first, count; // chunks of the sequence
     // The n-th one of a walk.
-    template <delta_task TASK> __device__ __forceinline__ int nth(int n) const { return TASK == DELTA_GRADIENT ? first + count - 1 - n : first + n; }
+    template <delta_task TASK> __device__ __forceinline__ int nth(int n) const
+    {
+        return TASK == DELTA_GRADIENT ? first + count - 1 - n : first + n;
+    }
 };
 
 // Of the tile of pairs: there is one.
@@ -50,8 +64,14 @@ struct pairs_barriers {
         mbarrier_init(barriers.full(0), 4);
         mbarrier_init(barriers.empty(0), 4 * GROUPS);
     }
-    __device__ __forceinline__ void wait_made(int n) const { barriers.template wait_full<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n))); }
-    __device__ __forceinline__ void wait_taken(int n) const { barriers.template wait_empty<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n))); }
+    __device__ __forceinline__ void wait_made(int n) const
+    {
+        barriers.template wait_full<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n)));
+    }
+    __device__ __forceinline__ void wait_taken(int n) const
+    {
+        barriers.template wait_empty<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n)));
+    }
     // By each lane of a warp.
     __device__ __forceinline__ void made() const
     {
@@ -83,10 +103,12 @@ template <class P, delta_task TASK> struct delta_walk {
     u32 shared;
 
     DEV int group() { return GROUPS == 1 ? 0 : static_cast<int>(threadIdx.x) / 128 - 1; }
-    DEV int row() { return group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() / 4; } // and 8 further on: columns of the block
+    // and 8 further on: columns of the block
+    DEV int row() { return group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() / 4; }
     DEV int column() { return lane_id() % 4 * 2; }
     // f(element, place in memory), of what exists of the state.
-    template <class F> DEV void each_in_memory(float (&state)[DEPTH / 8][4], const work &w, i64 s_i, i64 s_j, const F &f)
+    template <class F>
+    DEV void each_in_memory(float (&state)[DEPTH / 8][4], const work &w, i64 s_i, i64 s_j, const F &f)
     {
 #pragma unroll
         for (int b = 0; b < DEPTH / 8; b++) {
@@ -101,7 +123,10 @@ template <class P, delta_task TASK> struct delta_walk {
         }
     }
     // Factors of two tokens, of 8 b + column() and the next.
-    DEV float2 pair_of(u32 factors, int which, int b) { return load_shared8(factors + static_cast<u32>(4 * (which + 8 * b + column()))); }
+    DEV float2 pair_of(u32 factors, int which, int b)
+    {
+        return load_shared8(factors + static_cast<u32>(4 * (which + 8 * b + column())));
+    }
 
     // x becomes v - e^G x, rounded.
     DEV void correct(u32 (&z)[STEPS][4], const float (&x)[8][4], u32 values, u32 factors)
@@ -137,7 +162,8 @@ template <class P, delta_task TASK> struct delta_walk {
         }
     }
     // f(element, place of its token, column of the block), of what exists of a result.
-    template <class F> __device__ __forceinline__ void each_of_tokens(const float (&o)[8][4], int place, const F &f) const
+    template <class F>
+    __device__ __forceinline__ void each_of_tokens(const float (&o)[8][4], int place, const F &f) const
     {
 #pragma unroll
         for (int b = 0; b < 8; b++) {
@@ -151,7 +177,8 @@ template <class P, delta_task TASK> struct delta_walk {
             }
         }
     }
-    // A result, rounded, as this lane stores it: eight columns of STEPS tokens, by way of where this warp's values were.
+    // A result, rounded, as this lane stores it: eight columns of STEPS tokens, by way of where this warp's values
+    // were.
     DEV void by_token(uint4 (&line)[STEPS], const u32 (&o)[STEPS][4], u32 values)
     {
         __syncwarp(); // values have been read
@@ -162,10 +189,12 @@ template <class P, delta_task TASK> struct delta_walk {
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < STEPS; i++) {
-            line[i] = load_shared16(values + panel::offset<PANEL_ROWS>(lane_id() / 2 + 16 * i, product_warp() * 2 + lane_id() % 2));
+            line[i] = load_shared16(
+                values + panel::offset<PANEL_ROWS>(lane_id() / 2 + 16 * i, product_warp() * 2 + lane_id() % 2));
         }
     }
-    // To lines of `base`, one a token. Places are counted in 16 bytes: of elements, the compiler would make four stores of one.
+    // To lines of `base`, one a token. Places are counted in 16 bytes: of elements, the compiler would make four stores
+    // of one.
     __device__ __forceinline__ void store_lines(const uint4 (&line)[STEPS], int place, element *base, i64 stride) const
     {
         const int own = group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() % 2 * 8;
@@ -188,7 +217,8 @@ template <class P, delta_task TASK> struct delta_walk {
             }
         }
     }
-    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base, i64 stride) const
+    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base,
+                                                 i64 stride) const
     {
         uint4 line[STEPS];
         by_token(line, o, values);
@@ -196,7 +226,8 @@ template <class P, delta_task TASK> struct delta_walk {
     }
     DEV u32 values_of(u32 tiles) { return tiles + delta_stage::V + static_cast<u32>(group() * PANEL); }
     // Chunk n of this walk, whose first token is at `place`; leave.state(S in front of it, rounded), leave.written(X).
-    template <class LEAVE> __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n, int place, const LEAVE &leave) const
+    template <class LEAVE> __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring,
+                                                                int n, int place, const LEAVE &leave) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const u32 factors = factors_of(shared, n);
@@ -244,7 +275,9 @@ template <class P, delta_task TASK> struct delta_walk {
         }
     }
     // o, and beside it what the state takes up.
-    __device__ __forceinline__ void read(float (&state)[DEPTH / 8][4], const u32 (&a)[DEPTH / 16][4], const u32 (&x)[STEPS][4], const u32 (&written)[STEPS][4], int n, int place) const
+    __device__ __forceinline__ void read(float (&state)[DEPTH / 8][4], const u32 (&a)[DEPTH / 16][4],
+                                         const u32 (&x)[STEPS][4], const u32 (&written)[STEPS][4], int n,
+                                         int place) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const pairs_barriers pairs = pairs_barriers::of(shared);
@@ -264,7 +297,9 @@ template <class P, delta_task TASK> struct delta_walk {
         pairs.taken();
         const i64 first = w.s.batch * p.o_b + w.h * p.o_h + w.first;
         if constexpr (cfg::O_F32) {
-            each_of_tokens(o, place, [&](float x, int at, int own) { static_cast<float *>(p.o)[first + sequence::token(w.s, at) * p.o_t + own] = x; });
+            each_of_tokens(o, place, [&](float x, int at, int own) {
+                static_cast<float *>(p.o)[first + sequence::token(w.s, at) * p.o_t + own] = x;
+            });
         } else {
             u32 rounded[STEPS][4];
             pack_weights<element, 8>(rounded, o);
@@ -286,8 +321,8 @@ template <class P, delta_task TASK> struct delta_walk {
     {
         each_of_part(state, [&](float &a, int at) { to[at] = a; });
     }
-    template <class LEAVE = leave_nothing>
-    __device__ __forceinline__ void walk(float (&state)[DEPTH / 8][4], const delta_ring &ring, const delta_span &span, const LEAVE &leave = {}) const
+    template <class LEAVE = leave_nothing> __device__ __forceinline__ void
+    walk(float (&state)[DEPTH / 8][4], const delta_ring &ring, const delta_span &span, const LEAVE &leave = {}) const
     {
 #pragma unroll 1
         for (int n = 0; n < span.count; n++) {

@@ -1,16 +1,20 @@
-// linear/inverse_tiles.cuh: T of a chunk (linear/delta_inverse.cuh) in memory and on its way into a block: each element as two numbers of 16 bits.
+// linear/inverse_tiles.cuh: T of a chunk (linear/delta_inverse.cuh) in memory and on its way into a block: each element
+// as two numbers of 16 bits.
 //
-// What one number is off by is alike for all tokens whose keys are: along them it adds up, and where beta is near 2 nothing makes it smaller again. In memory
-// is a matrix of the first numbers, with nothing in the blocks of 16 x 16 above the diagonal, and one of the second numbers behind it; in shared memory a tile of
-// each, INVERSE_BYTES apart, with zeros there.
+// What one number is off by is alike for all tokens whose keys are: along them it adds up, and where beta is near 2
+// nothing makes it smaller again. In memory is a matrix of the first numbers, with nothing in the blocks of 16 x 16
+// above the diagonal, and one of the second numbers behind it; in shared memory a tile of each, INVERSE_BYTES apart,
+// with zeros there.
 #pragma once
 #include "linear/chunk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int INVERSE_STORED = 2 * INVERSE_ELEMENTS;
 constexpr int INVERSE_BYTES = 2 * INVERSE_ELEMENTS; // of either tile
-constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32; // of 16 bytes, of either
+// of 16 bytes, of either
+constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32;
 static_assert(INVERSE_STEPS == 4, "inverse_unit counts blocks so");
 
 // Two elements: what 16 bits have of them, and what that is short of.
@@ -54,7 +58,8 @@ template <int OF_BLOCK, class F> DEV void load_inverse_tiles(const cfg::element 
     const cfg::element *own = from + 8 * thread;
 #pragma unroll
     for (int i = 0; i < CHUNK_TOKENS * ACROSS / OF_BLOCK; i++) {
-        const u32 row = static_cast<u32>(i * OF_BLOCK * 16); // rows are as long in both memories, and eight of them apart alike
+        // rows are as long in both memories, and eight of them apart alike
+        const u32 row = static_cast<u32>(i * OF_BLOCK * 16);
         if (last <= step + i * OF_BLOCK / ACROSS / 16) {
             copy16_async(to + row, own + 8 * i * OF_BLOCK, 16);
             copy16_async(to + row + INVERSE_BYTES, own + 8 * i * OF_BLOCK + INVERSE_ELEMENTS, 16);

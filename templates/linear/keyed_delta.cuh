@@ -1,14 +1,18 @@
-// linear/keyed_delta.cuh: kernel: the delta rule behind a decay by key channel, in chunks of 64 tokens by mma.sync: f16 and bf16, head dims up to 256; also
-// behind one that is the same for all channels, or none, where linear/delta_chunks.cuh does not serve the dtype or the head dim.
+// linear/keyed_delta.cuh: kernel: the delta rule behind a decay by key channel, in chunks of 64 tokens by mma.sync: f16
+// and bf16, head dims up to 256; also behind one that is the same for all channels, or none, where
+// linear/delta_chunks.cuh does not serve the dtype or the head dim.
 //
-// Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, smem_bytes::chunks of shared memory, behind `prepare`
-// (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write. A warp has 16 columns of the state and goes with them
-// from chunk to chunk: X = T (v - k S), o = scale (q S + A X), S = e^G_end S + k' X. All of it but o is kept with columns as rows, so what one product leaves is
-// an operand of the next as it stands, and warps share nothing but what has been prepared. Of few tokens linear/recurrent.cuh takes one by one.
+// Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, smem_bytes::chunks of shared memory, behind
+// `prepare` (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write. A warp
+// has 16 columns of the state and goes with them from chunk to chunk: X = T (v - k S), o = scale (q S + A X), S =
+// e^G_end S + k' X. All of it but o is kept with columns as rows, so what one product leaves is an operand of the next
+// as it stands, and warps share nothing but what has been prepared. Of few tokens linear/recurrent.cuh takes one by
+// one.
 #pragma once
 #include "linear/keyed_delta_walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct keyed_forward : keyed_walk<linear_params, prepared::END> {
     __device__ __forceinline__ void load_first(int number) const
@@ -23,7 +27,8 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
         copy_commit();
     }
     // o of 16 tokens; x: what the tokens write.
-    __device__ __forceinline__ void read(float (&o)[2][4], const state_columns &s, float by, const u32 (&x)[CHUNK_STEPS][4], int t) const
+    __device__ __forceinline__ void read(float (&o)[2][4], const state_columns &s, float by,
+                                         const u32 (&x)[CHUNK_STEPS][4], int t) const
     {
         const u32 q = tile(prepared::READ_Q, t * STEP) + lane_offset_a<KEY_PAD>(lane_id(), 0);
         float part[2][2][4] = {}; // of even and odd channels, 16 of them: chains of sums half as long
@@ -59,7 +64,10 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
             }
         }
     }
-    __device__ __forceinline__ i64 output_at(int place) const { return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first; }
+    __device__ __forceinline__ i64 output_at(int place) const
+    {
+        return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first;
+    }
     __device__ __forceinline__ void store(const float (&o)[2][4], int place) const
     {
         if constexpr (cfg::O_F32) {
@@ -95,7 +103,8 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
         }
         return __uint_as_float(bits);
     }
-    // What the first half of a chunk needs comes while the second half of the one before is worked on, and the other way round.
+    // What the first half of a chunk needs comes while the second half of the one before is worked on, and the other
+    // way round.
     __device__ __forceinline__ void run(state_columns &s) const
     {
         const int chunks = chunks_of(w.s.length);
@@ -160,12 +169,14 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int chunks = linear::keyed_forward::END;
 }
 
 #if LATHE_COMPILED(chunks)
-extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS)
+    LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::keyed_delta(p, shared_bytes);

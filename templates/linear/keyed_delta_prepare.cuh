@@ -1,16 +1,20 @@
-// linear/keyed_delta_prepare.cuh: kernel: what of the delta rule behind a decay by key channel is of a chunk of 64 tokens alone (struct prepared).
+// linear/keyed_delta_prepare.cuh: kernel: what of the delta rule behind a decay by key channel is of a chunk of 64
+// tokens alone (struct prepared).
 //
-// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare of shared memory. A warp has a step of 16 tokens. With c the sums of a
-// channel's logarithms from its step's start on and L all that the step loses, its tokens read with e^(c - b) and write with e^(L - b - c), where b is 0, or
-// half of L in a group of 64 channels that is mild (linear/channel_logs.cuh). Pairs of one step are products of these in mild groups, for the two exponents are
-// c_i - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle, e^(b + .. + b), which is e^0 at most.
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare of shared memory. A warp has a step
+// of 16 tokens. With c the sums of a channel's logarithms from its step's start on and L all that the step loses, its
+// tokens read with e^(c - b) and write with e^(L - b - c), where b is 0, or half of L in a group of 64 channels that is
+// mild (linear/channel_logs.cuh). Pairs of one step are products of these in mild groups, for the two exponents are c_i
+// - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle,
+// e^(b + .. + b), which is e^0 at most.
 #pragma once
 #include "linear/channel_logs.cuh"
 #include "linear/inverse_tiles.cuh"
 #include "linear/keyed_delta_parts.cuh"
 #include "linear/triangle.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct keyed_layout { // in shared memory, bytes; where tiles were the matrices will be
     static constexpr int READ_Q = 0, READ_K = READ_Q + prepared::TILE, WRITE_K = READ_K + prepared::TILE;
@@ -20,7 +24,8 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
     static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
-    static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK; // backward: a block of A of each warp, which is turned around
+    // backward: a block of A of each warp, which is turned around
+    static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
 // Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
 static_assert(STEP * KEY_PAD * 2 >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
@@ -39,9 +44,15 @@ template <bool BACK, class P> struct keyed_chunk {
 
     DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
     __device__ __forceinline__ float q_scale() const { return BACK ? w.scale : 1.0f; }
-    __device__ __forceinline__ u32 rows(int tile, int step) const { return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES); }
+    __device__ __forceinline__ u32 rows(int tile, int step) const
+    {
+        return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES);
+    }
     __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
-    __device__ __forceinline__ matrix &matrix_of(int which) const { return *reinterpret_cast<matrix *>(bytes + layout::MATRICES + which * layout::MATRIX); }
+    __device__ __forceinline__ matrix &matrix_of(int which) const
+    {
+        return *reinterpret_cast<matrix *>(bytes + layout::MATRICES + which * layout::MATRIX);
+    }
 
     // Tokens that do not exist are zeros.
     __device__ __forceinline__ void load() const
@@ -49,8 +60,12 @@ template <bool BACK, class P> struct keyed_chunk {
         const int left = max(w.s.length - place - STEP * own(), 0);
         const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
         const i64 way = cfg::REVERSE ? -1 : 1;
-        load_step<KEY_PAD>(rows(layout::READ_Q, own()), elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, left, cfg::D);
-        load_step<KEY_PAD>(rows(layout::READ_K, own()), elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, left, cfg::D);
+        load_step<KEY_PAD>(rows(layout::READ_Q, own()),
+                           elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, left,
+                           cfg::D);
+        load_step<KEY_PAD>(rows(layout::READ_K, own()),
+                           elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, left,
+                           cfg::D);
         copy_commit();
     }
     // f(sum of A, sum of N, row, column), of all pairs of a block.
@@ -115,7 +130,10 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         return sum;
     }
-    __device__ __forceinline__ float begin(int step, int channel) const { return numbers(layout::BEGINS)[step * KEY_PAD + channel]; }
+    __device__ __forceinline__ float begin(int step, int channel) const
+    {
+        return numbers(layout::BEGINS)[step * KEY_PAD + channel];
+    }
     // What is between each two steps, and e^G_end.
     __device__ __forceinline__ void fill_between() const
     {
@@ -124,14 +142,16 @@ template <bool BACK, class P> struct keyed_chunk {
             for (int i = 1; i < CHUNK_STEPS; i++) {
 #pragma unroll
                 for (int j = 0; j < i; j++) {
-                    numbers(layout::BETWEEN)[between(i, j) + n] = exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
+                    numbers(layout::BETWEEN)[between(i, j) + n] =
+                        exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
                 }
             }
             reinterpret_cast<float *>(to + prepared::FACTORS)[n] = exp2_approx(sum_of_ends(0, CHUNK_STEPS, n));
         }
     }
     DEV int between(int i, int j) { return (i * (i - 1) / 2 + j) * KEY_PAD; }
-    // q and k in their places become what reads, and beside them what writes; the same from the chunk's start and to its end goes to memory.
+    // q and k in their places become what reads, and beside them what writes; the same from the chunk's start and to
+    // its end goes to memory.
     __device__ __forceinline__ void weigh(const channel_logs &logs) const
     {
 #pragma unroll
@@ -221,11 +241,13 @@ template <bool BACK, class P> struct keyed_chunk {
     // A of a block, as the first operand; backward as the second one.
     __device__ __forceinline__ void store_pairs(const float (&a)[2][4], int j) const
     {
-        u32 word[4] = {pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]), pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3])};
+        u32 word[4] = {pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]),
+                       pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3])};
         if constexpr (BACK) {
             turn(word);
         }
-        *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+        *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) =
+            make_uint4(word[0], word[1], word[2], word[3]);
     }
     __device__ __forceinline__ void turn(u32 (&word)[4]) const
     {
@@ -233,7 +255,9 @@ template <bool BACK, class P> struct keyed_chunk {
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) + static_cast<u32>(lane_id() % 4 * 4), word[i]);
+            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) +
+                             static_cast<u32>(lane_id() % 4 * 4),
+                         word[i]);
         }
         __syncwarp();
         load_matrix4_transposed(word, room + lane_offset_b_transposed<STEP>(lane_id()));
@@ -249,7 +273,8 @@ template <bool BACK, class P> struct keyed_chunk {
                 for (int r = 0; r < 2; r++) {
                     const int row = own() * STEP + lane_id() / 4 + 8 * r;
                     const int column = j * STEP + 8 * b + lane_id() % 4 * 2;
-                    const float two[2] = {column < row ? beta[row] * n[j][b][2 * r] : 0.0f, column + 1 < row ? beta[row] * n[j][b][2 * r + 1] : 0.0f};
+                    const float two[2] = {column < row ? beta[row] * n[j][b][2 * r] : 0.0f,
+                                          column + 1 < row ? beta[row] * n[j][b][2 * r + 1] : 0.0f};
                     store_vec<2, float>(&matrix_of(0)[row][column], two);
                 }
             }
@@ -262,7 +287,8 @@ template <bool BACK, class P> struct keyed_chunk {
         own[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
         own[prepared::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
     }
-    // T, as the second operand; this warp's steps of rows are those of its number, so that each has blocks of every length.
+    // T, as the second operand; this warp's steps of rows are those of its number, so that each has blocks of every
+    // length.
     __device__ __forceinline__ void store_inverse(const float *beta) const
     {
         const matrix &t = matrix_of(1);
@@ -277,7 +303,8 @@ template <bool BACK, class P> struct keyed_chunk {
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
                     const float by = APART ? beta_power::in(beta[row]).inverse : 1.0f;
-                    word[n] = two_words::of(column <= row ? by * beta[column] * two[0] : 0.0f, column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
+                    word[n] = two_words::of(column <= row ? by * beta[column] * two[0] : 0.0f,
+                                            column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
                 }
                 store_words(prepared::INVERSE + prepared::block(i, j), word);
             }
@@ -364,18 +391,20 @@ template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsign
     if constexpr (BACK) {
         at.w.scale = variant::scale(p.x, p.z, at.w.head);
     }
-    unsigned char *to = prepared::of<BACK ? prepared::END_BACK : prepared::END>(p, at.w.s, at.w.h, at.place);
+    unsigned char *to = prepared::of < BACK ? prepared::END_BACK : prepared::END > (p, at.w.s, at.w.h, at.place);
     keyed_chunk<BACK, P>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
 }
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int prepare = linear::keyed_layout::END;
 }
 
 #if LATHE_COMPILED(prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::prepare_keyed<false>(p, shared_bytes, [](float beta) { return beta; });

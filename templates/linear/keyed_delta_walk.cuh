@@ -1,10 +1,12 @@
-// linear/keyed_delta_walk.cuh: what walks along the chunks share, forward and back, of the delta rule behind a decay by key channel: a warp has 16 columns of the
-// state, with columns as rows, so that what one product leaves is an operand of the next as it stands.
+// linear/keyed_delta_walk.cuh: what walks along the chunks share, forward and back, of the delta rule behind a decay by
+// key channel: a warp has 16 columns of the state, with columns as rows, so that what one product leaves is an operand
+// of the next as it stands.
 #pragma once
 #include "linear/keyed_delta_parts.cuh"
 #include "linear/state_columns.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int COLUMN_WARPS = cfg::COLUMN_WARPS; // 16 columns of the state each
 constexpr int KEYED_THREADS = 32 * COLUMN_WARPS;
@@ -23,8 +25,14 @@ template <class P, int BYTES> struct keyed_walk {
     u32 shared;
 
     DEV int first() { return static_cast<int>(threadIdx.x) / 32 * 16; } // column of the block
-    __device__ __forceinline__ u32 tile(int which, int token) const { return shared + static_cast<u32>(which + token * swizzle<KEY_PAD>::ROW_BYTES); }
-    __device__ __forceinline__ u32 block(int which, int i, int j) const { return shared + static_cast<u32>(which + prepared::block(i, j) + 16 * lane_id()); }
+    __device__ __forceinline__ u32 tile(int which, int token) const
+    {
+        return shared + static_cast<u32>(which + token * swizzle<KEY_PAD>::ROW_BYTES);
+    }
+    __device__ __forceinline__ u32 block(int which, int i, int j) const
+    {
+        return shared + static_cast<u32>(which + prepared::block(i, j) + 16 * lane_id());
+    }
 
     template <int FROM, int SIZE> __device__ __forceinline__ void copy(int number) const
     {
@@ -38,18 +46,22 @@ template <class P, int BYTES> struct keyed_walk {
     __device__ __forceinline__ void load_values(const void *base, i64 offset, i64 stride, int number) const
     {
         const int place = number * CHUNK_TOKENS;
-        for (int row = static_cast<int>(threadIdx.x) / (2 * COLUMN_WARPS); row < CHUNK_TOKENS; row += KEYED_THREADS / (2 * COLUMN_WARPS)) {
+        for (int row = static_cast<int>(threadIdx.x) / (2 * COLUMN_WARPS); row < CHUNK_TOKENS;
+             row += KEYED_THREADS / (2 * COLUMN_WARPS)) {
             const int chunk = static_cast<int>(threadIdx.x) % (2 * COLUMN_WARPS);
             const bool some = w.has(place + row) && chunk * 8 < w.left;
             const i64 token = sequence::token(w.s, some ? place + row : place);
             const element *from = elements(base, offset + token * stride + w.first + (some ? chunk * 8 : 0));
-            copy16_async(shared + static_cast<u32>(VALUES) + swizzle<VALUE_PAD>::offset(row, chunk), from, some ? 16 : 0);
+            copy16_async(shared + static_cast<u32>(VALUES) + swizzle<VALUE_PAD>::offset(row, chunk), from,
+                         some ? 16 : 0);
         }
     }
     // This warp's columns of 16 tokens: tokens 0 .. 7 and 8 .. 15 of 8 columns, then of the other 8.
     __device__ __forceinline__ void load_own(u32 (&v)[4], int t) const
     {
-        load_matrix4_transposed(v, shared + static_cast<u32>(VALUES) + swizzle<VALUE_PAD>::offset(t * STEP + (lane_id() & 15), first() / 8 + (lane_id() >> 4)));
+        load_matrix4_transposed(
+            v, shared + static_cast<u32>(VALUES) +
+                   swizzle<VALUE_PAD>::offset(t * STEP + (lane_id() & 15), first() / 8 + (lane_id() >> 4)));
     }
     // Two blocks of 8 tokens as the first operand of a product over tokens.
     DEV void round(u32 (&to)[4], const float (&x)[4], const float (&y)[4])
@@ -60,7 +72,8 @@ template <class P, int BYTES> struct keyed_walk {
         to[3] = pack<element>(y[2], y[3]);
     }
     // x += the state, by a factor, times the keys of a tile, columns as rows, of each 16 tokens.
-    __device__ __forceinline__ void multiply_state(float (&x)[2 * CHUNK_STEPS][4], const state_columns &s, float by, int which) const
+    __device__ __forceinline__ void multiply_state(float (&x)[2 * CHUNK_STEPS][4], const state_columns &s, float by,
+                                                   int which) const
     {
         const u32 keys = tile(which, 0) + lane_offset_b<KEY_PAD>(lane_id());
 #pragma unroll
@@ -70,7 +83,8 @@ template <class P, int BYTES> struct keyed_walk {
             const u32 a[4] = {b[0], b[2], b[1], b[3]};
 #pragma unroll
             for (int t = 0; t < CHUNK_STEPS; t++) {
-                load_matrix4(b, swizzle<KEY_PAD>::along(keys, 2 * k) + static_cast<u32>(t * STEP * swizzle<KEY_PAD>::ROW_BYTES));
+                load_matrix4(b, swizzle<KEY_PAD>::along(keys, 2 * k) +
+                                    static_cast<u32>(t * STEP * swizzle<KEY_PAD>::ROW_BYTES));
                 mma_16x8x16<element>(x[2 * t], a, b[0], b[1]);
                 mma_16x8x16<element>(x[2 * t + 1], a, b[2], b[3]);
             }

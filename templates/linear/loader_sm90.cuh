@@ -1,11 +1,12 @@
-// linear/loader_sm90.cuh: how a warpgroup that loads hands chunks of 64 tokens to those that compute: a ring of stages in shared memory, its barriers, and rows on
-// their way into panels.
+// linear/loader_sm90.cuh: how a warpgroup that loads hands chunks of 64 tokens to those that compute: a ring of stages
+// in shared memory, its barriers, and rows on their way into panels.
 #pragma once
 #include "common/tma_sm90.cuh"
 #include "linear/products_sm90.cuh"
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int LOADERS = 128; // threads, the first of a block
 constexpr int STAGES = cfg::STAGES;
@@ -49,8 +50,10 @@ template <class LAYOUT> struct loader_ring {
     }
 };
 
-// Tokens of a chunk from `place` on, in the order of places, PAD columns of them; zeros beyond the sequence and beyond `columns`.
-template <int PAD> DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const sequence &s, int place, int columns)
+// Tokens of a chunk from `place` on, in the order of places, PAD columns of them; zeros beyond the sequence and beyond
+// `columns`.
+template <int PAD>
+DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const sequence &s, int place, int columns)
 {
     constexpr int ACROSS = PAD / 8; // threads of a token
     constexpr int STEP = LOADERS / ACROSS;

@@ -2,12 +2,15 @@
 #pragma once
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(cfg::PIECES >= 1 && cfg::PIECES_FROM >= 256, "cfg::PIECES of sequences of at least cfg::PIECES_FROM tokens");
+static_assert(cfg::PIECES >= 1 && cfg::PIECES_FROM >= 256,
+              "cfg::PIECES of sequences of at least cfg::PIECES_FROM tokens");
 
-// Few long sequences are cut into pieces, of which each is a block's: a first launch (STATES) has what each adds to the state, a second one begins with what
-// those before have added. How many pieces there are is the same for all blocks of a launch.
+// Few long sequences are cut into pieces, of which each is a block's: a first launch (STATES) has what each adds to the
+// state, a second one begins with what those before have added. How many pieces there are is the same for all blocks of
+// a launch.
 struct pieces {
     int units, most; // heads of sequences, slices of them apart; pieces of a sequence, at most
     // LEAST: fewer would not gain what the first launch costs.
@@ -25,7 +28,8 @@ struct piece {
     {
         const int each = max(LEAST_TOKENS, (tokens + 64 * most - 1) / (64 * most) * 64); // whole chunks
         const int begin = min(number * each, tokens);
-        return {number, most == 1 ? 1 : max(1, (tokens + each - 1) / each), begin, most == 1 ? tokens : min(each, tokens - begin)};
+        return {number, most == 1 ? 1 : max(1, (tokens + each - 1) / each), begin,
+                most == 1 ? tokens : min(each, tokens - begin)};
     }
     __device__ __forceinline__ bool exists() const { return number < count; }
     __device__ __forceinline__ bool is_last() const { return number == count - 1; }

@@ -1,11 +1,13 @@
-// linear/recurrent.cuh: kernel: linear attention token by token, with the state in registers: every decay, the delta rule, a bonus, a normaliser.
+// linear/recurrent.cuh: kernel: linear attention token by token, with the state in registers: every decay, the delta
+// rule, a bonus, a normaliser.
 //
-// Launch: sequences * h * COLUMN_SLICES blocks of 32 cfg::WARPS threads; no shared memory to ask for. A block has some columns of the state of one head,
-// which it reads and writes once: so it is also the step from one token to the next.
+// Launch: sequences * h * COLUMN_SLICES blocks of 32 cfg::WARPS threads; no shared memory to ask for. A block has some
+// columns of the state of one head, which it reads and writes once: so it is also the step from one token to the next.
 #pragma once
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct outputs {
     const linear_params &p;
@@ -21,7 +23,9 @@ struct outputs {
             out[n] = o[n] * factor;
         }
         if (w.has(place) && columns::column() < w.left) {
-            target *to = static_cast<target *>(p.o) + (w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first + columns::column());
+            target *to =
+                static_cast<target *>(p.o) +
+                (w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first + columns::column());
             store_any<columns::N, target>(to, out);
         }
     }
@@ -31,7 +35,8 @@ struct outputs {
 
 DEV void forward_by_token(const linear_params &p, const work &w, i64 slot, batch (&shared)[2])
 {
-    column_loader<linear_params, cfg::element> loader(p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
+    column_loader<linear_params, cfg::element> loader(p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first),
+                                                      p.v_t);
     state_tile state;
     state.clear();
     load_state(state, w, head_of(p.state, slot * p.state_b + w.h * p.state_h), p.state_i, p.state_j);
@@ -43,7 +48,8 @@ DEV void forward_by_token(const linear_params &p, const work &w, i64 slot, batch
         walk<false, true>(shared, loader, state, out);
         walk<true, false>(shared, loader, state, out);
     }
-    store_state(state, w, head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h), p.state_out_i, p.state_out_j);
+    store_state(state, w, head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h), p.state_out_i,
+                p.state_out_j);
     store_norm(state, w, head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h), p.norm_out_i);
 }
 
@@ -62,5 +68,8 @@ DEV void forward(const linear_params &p)
 } // namespace linear
 
 #if LATHE_COMPILED(fwd)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(fwd)(const __grid_constant__ linear_params p) { linear::forward(p); }
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(fwd)(const __grid_constant__ linear_params p)
+{
+    linear::forward(p);
+}
 #endif

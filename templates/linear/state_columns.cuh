@@ -1,11 +1,12 @@
 // linear/state_columns.cuh: 16 columns of the state, all rows of them, in f32 fragments of mma.sync of a warp.
 //
-// The columns are rows of the fragments: so what is rounded of the state is an operand of products as it stands, and never leaves the registers. In f16 it is
-// scaled before (state_scale of walk.cuh).
+// The columns are rows of the fragments: so what is rounded of the state is an operand of products as it stands, and
+// never leaves the registers. In f16 it is scaled before (state_scale of walk.cuh).
 #pragma once
 #include "linear/steps.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct state_columns {
     static constexpr bool SCALED = STATE_SCALED;
@@ -59,7 +60,8 @@ struct state_columns {
         }
         return 1.0f;
     }
-    // Channels 16 k .. 16 k + 15 times `by`, rounded: the other operand of a product with rows of channels, 16 columns of it.
+    // Channels 16 k .. 16 k + 15 times `by`, rounded: the other operand of a product with rows of channels, 16 columns
+    // of it.
     __device__ __forceinline__ void pack_rows(u32 (&b)[4], int k, float by) const
     {
 #pragma unroll

@@ -1,13 +1,15 @@
-// linear/steps.cuh: what kernels share that take steps of 16 tokens: rows of a step in shared memory, of which a lane has two adjacent channels of each group
-// of 64, and sums over lanes.
+// linear/steps.cuh: what kernels share that take steps of 16 tokens: rows of a step in shared memory, of which a lane
+// has two adjacent channels of each group of 64, and sums over lanes.
 #pragma once
 #include "common/mma_sm80.cuh"
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int STEP = 16; // tokens
-constexpr int KEY_PAD = round_up(cfg::D, 64), KEY_GROUPS = KEY_PAD / 64; // a lane has two adjacent channels of each group
+// a lane has two adjacent channels of each group
+constexpr int KEY_PAD = round_up(cfg::D, 64), KEY_GROUPS = KEY_PAD / 64;
 static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "mma.sync takes f16 or bf16");
 
 // Rows of a step, 16 of COLS, by a warp; zeros beyond `rows`, of which there is one, and `columns`.
@@ -20,21 +22,22 @@ template <int COLS, class T> DEV void load_step(u32 tile, const T *from, i64 str
         const int row = n / ACROSS;
         const int chunk = n % ACROSS;
         const bool some = row < rows && chunk * 8 < columns;
-        copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from, some ? 16 : 0);
+        copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from,
+                     some ? 16 : 0);
     }
 }
 
 // Eight elements of a row that need not be aligned.
-    DEV void store_row(cfg::element *to, const uint4 &four)
-    {
-        const u32 word[4] = {four.x, four.y, four.z, four.w};
-        float x[8];
+DEV void store_row(cfg::element *to, const uint4 &four)
+{
+    const u32 word[4] = {four.x, four.y, four.z, four.w};
+    float x[8];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unpack<cfg::element>(word[i], x[2 * i], x[2 * i + 1]);
-        }
-        store_any<8, cfg::element>(to, x);
+    for (int i = 0; i < 4; i++) {
+        unpack<cfg::element>(word[i], x[2 * i], x[2 * i + 1]);
     }
+    store_any<8, cfg::element>(to, x);
+}
 
 // What lanes have of 8 numbers, of as many tokens, a sum over all lanes: lane l gets number l % 8.
 constexpr int HALF_STEP = STEP / 2; // more at a time would take registers of the logarithms
@@ -59,6 +62,9 @@ DEV u32 pair_address(u32 tile, int row, int group)
 {
     return tile + swizzle<KEY_PAD>::offset(row, group * 8 + lane_id() / 4) + static_cast<u32>(lane_id() % 4 * 4);
 }
-DEV void load_pair(u32 address, float &low, float &high) { unpack<cfg::element>(__float_as_uint(load_shared(address)), low, high); }
+DEV void load_pair(u32 address, float &low, float &high)
+{
+    unpack<cfg::element>(__float_as_uint(load_shared(address)), low, high);
+}
 
 } // namespace linear

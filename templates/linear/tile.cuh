@@ -1,12 +1,15 @@
-// linear/tile.cuh: a piece of the state in the registers of a block, which every kernel of linear attention walks along the tokens.
+// linear/tile.cuh: a piece of the state in the registers of a block, which every kernel of linear attention walks along
+// the tokens.
 //
-// A tile has ROWS rows and shape::COLUMNS columns. A column lies in eight adjacent lanes: lane % 8 has rows 4 (lane % 8 + 8 g) + {0 .. 3}, lane / 8
-// and the warp say which N adjacent columns. Sums over rows cross the eight lanes; columns never meet. Vectors along the rows are in shared memory, as
-// float[PAD] from 16 bytes on, zero beyond ROWS; a thread has those of its columns in registers.
+// A tile has ROWS rows and shape::COLUMNS columns. A column lies in eight adjacent lanes: lane % 8 has rows 4 (lane % 8
+// + 8 g) + {0 .. 3}, lane / 8 and the warp say which N adjacent columns. Sums over rows cross the eight lanes; columns
+// never meet. Vectors along the rows are in shared memory, as float[PAD] from 16 bytes on, zero beyond ROWS; a thread
+// has those of its columns in registers.
 #pragma once
 #include "common/concepts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int WARPS = cfg::WARPS;
 constexpr int THREADS = 32 * WARPS;
@@ -28,8 +31,9 @@ template <int ROWS> struct shape {
     }
 };
 
-// What a decay does, as one number. Of a weak one, up to 0: what an element loses, as a part of it, e^log - 1, as over thousands of tokens factors near 1 would
-// lose what their rounding loses. Of a strong one, above 0: what is left, e^log, as 1 less what is lost would have few digits. ALL_LOST: nothing.
+// What a decay does, as one number. Of a weak one, up to 0: what an element loses, as a part of it, e^log - 1, as over
+// thousands of tokens factors near 1 would lose what their rounding loses. Of a strong one, above 0: what is left,
+// e^log, as 1 less what is lost would have few digits. ALL_LOST: nothing.
 constexpr float ALL_LOST = 2.0f;
 struct decay_factors { // an element becomes `keeps` and `loses` times itself
     float keeps, loses;
@@ -137,7 +141,8 @@ template <int W> DEV void sum_rows_of_four(const float (&part)[4][W], float (&su
     const bool high = (lane_id() & 2) != 0;
 #pragma unroll
     for (int n = 0; n < W; n++) {
-        const float low = (odd ? part[1][n] : part[0][n]) + __shfl_xor_sync(ALL_LANES, odd ? part[0][n] : part[1][n], 1);
+        const float low =
+            (odd ? part[1][n] : part[0][n]) + __shfl_xor_sync(ALL_LANES, odd ? part[0][n] : part[1][n], 1);
         const float up = (odd ? part[3][n] : part[2][n]) + __shfl_xor_sync(ALL_LANES, odd ? part[2][n] : part[3][n], 1);
         const float half = (high ? up : low) + __shfl_xor_sync(ALL_LANES, high ? low : up, 2);
         sum[n] = half + __shfl_xor_sync(ALL_LANES, half, 4);

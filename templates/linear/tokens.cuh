@@ -1,10 +1,13 @@
-// linear/tokens.cuh: which sequence a block works on, and vectors of its tokens on their way from global to shared memory.
+// linear/tokens.cuh: which sequence a block works on, and vectors of its tokens on their way from global to shared
+// memory.
 //
-// Places count the tokens of a sequence in the order in which the state takes them up: from the last token on where cfg::REVERSE.
+// Places count the tokens of a sequence in the order in which the state takes them up: from the last token on where
+// cfg::REVERSE.
 #pragma once
 #include "linear/tile.cuh"
 
-namespace linear {
+namespace linear
+{
 
 // enum linear_decay of common/contract.cuh
 constexpr bool DECAYS = cfg::DECAY != DECAY_NONE;
@@ -16,7 +19,8 @@ struct sequence {
     DEV int token(const sequence &s, int place) { return s.first + (cfg::REVERSE ? s.length - 1 - place : place); }
     DEV int position(const sequence &s, int place) { return cfg::REVERSE ? s.length - 1 - place : place; }
 };
-// `cu`: where packed sequences begin; what is out of order there reads wrong tokens, never memory that is not the tensor's.
+// `cu`: where packed sequences begin; what is out of order there reads wrong tokens, never memory that is not the
+// tensor's.
 DEV sequence sequence_of(const int *cu, i64 step, const sizes &z, int number)
 {
     if constexpr (cfg::PACKED) {
@@ -71,7 +75,8 @@ template <class T, int PAD, int TOKENS> struct fetcher {
     }
 };
 
-// f(number of the token in the batch, place, element) for all elements of a batch, a thread each; some places do not exist.
+// f(number of the token in the batch, place, element) for all elements of a batch, a thread each; some places do not
+// exist.
 template <int TOKENS, int PAD, class F> DEV void each_of_batch(int place, const F &f)
 {
 #pragma unroll
@@ -86,7 +91,7 @@ template <int TOKENS, int PAD, class F> DEV void each_of_batch(int place, const 
 // W adjacent elements of a row that need not be aligned.
 template <int W, class T> DEV void store_any(T *to, const float (&x)[W])
 {
-    if (is_aligned<W * static_cast<int>(sizeof(T))>(to)) {
+    if (is_aligned<W *static_cast<int>(sizeof(T))>(to)) {
         store_vec<W, T>(to, x);
     } else {
 #pragma unroll
@@ -103,14 +108,17 @@ DEV float decay_by(float log)
         return log <= 0x1p-16f ? 0.0f : m_nan();
     }
     if (log > -0.25f) {
-        return log * (1.0f + log * (1.0f / 2.0f) * (1.0f + log * (1.0f / 3.0f) * (1.0f + log * (1.0f / 4.0f) * (1.0f + log * (1.0f / 5.0f) * (1.0f + log * (1.0f / 6.0f))))));
+        return log * (1.0f + log * (1.0f / 2.0f) *
+                                 (1.0f + log * (1.0f / 3.0f) *
+                                             (1.0f + log * (1.0f / 4.0f) *
+                                                         (1.0f + log * (1.0f / 5.0f) * (1.0f + log * (1.0f / 6.0f))))));
     }
     const float left = exp2_approx(log * 0x1.715476p0f);
     return left == 0.0f ? ALL_LOST : left; // NaN stays
 }
 
-// The logarithm of a decay to the base 2, where sums of them are made: exp2_approx makes 0 of LEAST_LOG, and a gate of -1e4 would cost the sums behind it
-// their digits. NaN stays, which fmaxf drops.
+// The logarithm of a decay to the base 2, where sums of them are made: exp2_approx makes 0 of LEAST_LOG, and a gate of
+// -1e4 would cost the sums behind it their digits. NaN stays, which fmaxf drops.
 constexpr float LEAST_LOG = -128.0f;
 DEV float log2_of_decay(float log) { return log * 0x1.715476p0f < LEAST_LOG ? LEAST_LOG : log * 0x1.715476p0f; }
 

@@ -1,17 +1,19 @@
 // linear/triangle.cuh: (1 + M)^-1 of 64 x 64 numbers in shared memory, M below the diagonal, by four warps.
 //
-// Diagonal blocks of 16 by forward substitution in f32, which holds for keys that resemble each other, where powers of the matrix would cancel; blocks of 32
-// and 64 by T21 = -T22 M21 T11, of three products in bf16 each.
+// Diagonal blocks of 16 by forward substitution in f32, which holds for keys that resemble each other, where powers of
+// the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11, of three products in bf16 each.
 #pragma once
 #include "common/mma_f32.cuh"
 #include "linear/chunk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int MATRIX_PAD = CHUNK_TOKENS + 8; // four rows side by side are in different banks
 using matrix = float[CHUNK_TOKENS][MATRIX_PAD];
 
-// A diagonal block of 16 of each warp, a column of each of its first lanes: row by row, t_i = 1_i - sum over l < i of m_il t_l.
+// A diagonal block of 16 of each warp, a column of each of its first lanes: row by row, t_i = 1_i - sum over l < i of
+// m_il t_l.
 DEV void substitute(const matrix &m, matrix &t)
 {
     constexpr int SIZE = 16;
@@ -41,7 +43,8 @@ DEV void substitute(const matrix &m, matrix &t)
 }
 
 // c += a times b: 16 rows of 16 from a[row][k] on, 16 rows of 8 NB from b[k_b][column] on.
-template <int NB> DEV void multiply_split(float (&c)[NB][4], const matrix &a, int row, int k, const matrix &b, int k_b, int column)
+template <int NB>
+DEV void multiply_split(float (&c)[NB][4], const matrix &a, int row, int k, const matrix &b, int k_b, int column)
 {
     u32 high[4];
     u32 low[4];
@@ -76,8 +79,8 @@ template <int NB> DEV void store_block(matrix &to, int row, int column, const fl
     }
 }
 
-// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal of t for a while, so blocks of 16
-// above the diagonal, which would be zero, are left out.
+// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal
+// of t for a while, so blocks of 16 above the diagonal, which would be zero, are left out.
 template <int SIZE> DEV void merge(const matrix &m, matrix &t)
 {
     constexpr int EACH = WARPS * 2 * SIZE / CHUNK_TOKENS; // warps of a pair

@@ -1,11 +1,14 @@
-// linear/walk.cuh: walks along the tokens of a sequence with columns of the state, all rows of them: what o is read from.
+// linear/walk.cuh: walks along the tokens of a sequence with columns of the state, all rows of them: what o is read
+// from.
 #pragma once
 #include "linear/tokens.cuh"
 
-static_assert(linear_variant<variant, inputs>, "variant.gen.cuh does not fill the slots of linear attention: "
-                                               "templates/contracts/linear.md lists them, and the notes below name the first one that is missing");
+static_assert(linear_variant<variant, inputs>,
+              "variant.gen.cuh does not fill the slots of linear attention: "
+              "templates/contracts/linear.md lists them, and the notes below name the first one that is missing");
 
-namespace linear {
+namespace linear
+{
 
 // The sum of keys is one more column of the state, of values that are 1: each thread has it beside its own.
 constexpr int BESIDE = cfg::NORMALISE ? 1 : 0;
@@ -15,7 +18,8 @@ using state_tile = tile<cfg::D, WIDE>;
 
 DEV float normaliser(float sum) { return sum + 1e-10f; } // finite where the sum is 0
 
-// In f16 a state is multiplied by a power of two before it is rounded, which brings its largest element near 2^13; and what undoes that.
+// In f16 a state is multiplied by a power of two before it is rounded, which brings its largest element near 2^13; and
+// what undoes that.
 constexpr bool STATE_SCALED = same_type<cfg::element, f16>;
 struct state_scale {
     float by, back;
@@ -35,7 +39,7 @@ struct batch { // of tokens, as the walk takes them
     alignas(16) float values[TOKENS][DECAY_BY_VALUE ? columns::COLUMNS : 4]; // of columns,
     float all[TOKENS];                                                       // the whole state
     float beta[TOKENS];
-    float beside[TOKENS]; // the value of the column that is the sum of keys
+    float beside[TOKENS];                                   // the value of the column that is the sum of keys
     alignas(16) float bonus[cfg::BONUS ? columns::PAD : 4]; // the same for all tokens
 };
 
@@ -57,7 +61,10 @@ struct work {
     float scale;
 
     // SLICES blocks of COLUMNS of `of` columns for each head of each sequence.
-    template <int SLICES, int COLUMNS, class P> DEV work of_block(const P &p, int of) { return of_number<SLICES, COLUMNS>(p, of, static_cast<int>(blockIdx.x)); }
+    template <int SLICES, int COLUMNS, class P> DEV work of_block(const P &p, int of)
+    {
+        return of_number<SLICES, COLUMNS>(p, of, static_cast<int>(blockIdx.x));
+    }
     template <int SLICES, int COLUMNS, class P> DEV work of_number(const P &p, int of, int block)
     {
         work w;
@@ -77,7 +84,8 @@ struct work {
         return variant::make_row(p.x, p.z, head, sequence::token(s, at), sequence::position(s, at));
     }
     __device__ __forceinline__ bool has(int place) const { return place < s.length; }
-    template <class P> __device__ __forceinline__ float log2_decay(const P &p, const typename variant::row &row, int channel) const
+    template <class P>
+    __device__ __forceinline__ float log2_decay(const P &p, const typename variant::row &row, int channel) const
     {
         return log2_of_decay(variant::decay(p.x, p.z, head, row, channel));
     }
@@ -87,7 +95,8 @@ struct work {
     }
     template <class P> __device__ __forceinline__ float channel(const P &p, int place, int channel, int channels) const
     {
-        return has(place) && channel < channels ? decay_by(variant::decay(p.x, p.z, head, row(p, place), channel)) : 0.0f;
+        return has(place) && channel < channels ? decay_by(variant::decay(p.x, p.z, head, row(p, place), channel))
+                                                : 0.0f;
     }
     template <class P> __device__ __forceinline__ float beta(const P &p, int place) const
     {
@@ -96,7 +105,10 @@ struct work {
 };
 constexpr int COLUMN_SLICES = (cfg::D_V + columns::COLUMNS - 1) / columns::COLUMNS;
 
-DEV const cfg::element *elements(const void *base, i64 offset) { return static_cast<const cfg::element *>(base) + offset; }
+DEV const cfg::element *elements(const void *base, i64 offset)
+{
+    return static_cast<const cfg::element *>(base) + offset;
+}
 
 // q, k and a vector along the columns, of T: v, or what flows back to o.
 template <class P, class T> struct column_loader {
@@ -108,7 +120,10 @@ template <class P, class T> struct column_loader {
     fetcher<cfg::element, columns::PAD, TOKENS> q, k;
     fetcher<T, columns::COLUMNS, TOKENS> v;
 
-    __device__ __forceinline__ column_loader(const P &params, const work &of, const T *values, i64 stride) : p(params), w(of), value(values), value_t(stride) {}
+    __device__ __forceinline__ column_loader(const P &params, const work &of, const T *values, i64 stride)
+        : p(params), w(of), value(values), value_t(stride)
+    {
+    }
     __device__ __forceinline__ void get(int place)
     {
         q.get(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, cfg::D, w.s, place);
@@ -130,16 +145,19 @@ template <class P, class T> struct column_loader {
             }
         });
         if constexpr (DECAY_BY_KEY) {
-            each_of_batch<TOKENS, columns::PAD>(place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, i, cfg::D); });
+            each_of_batch<TOKENS, columns::PAD>(
+                place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, i, cfg::D); });
         }
         if constexpr (DECAY_BY_VALUE) {
-            each_of_batch<TOKENS, columns::COLUMNS>(place, [&](int n, int at, int j) { to.values[n][j] = w.channel(p, at, w.first + j, cfg::D_V); });
+            each_of_batch<TOKENS, columns::COLUMNS>(
+                place, [&](int n, int at, int j) { to.values[n][j] = w.channel(p, at, w.first + j, cfg::D_V); });
         }
     }
     __device__ __forceinline__ void put_bonus(batch &to) const
     {
         if constexpr (cfg::BONUS) {
-            each_of_batch<1, columns::PAD>(0, [&](int, int, int i) { to.bonus[i] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i) : 0.0f; });
+            each_of_batch<1, columns::PAD>(
+                0, [&](int, int, int i) { to.bonus[i] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i) : 0.0f; });
         }
     }
 };
@@ -203,8 +221,10 @@ template <int W> DEV void add_times(float (&sum)[W], float factor, const float (
     }
 }
 
-// One token: `sum` gets what it reads, of this thread's rows. error(value) sees what the delta rule corrects by, before beta.
-template <bool READS, bool WRITES, class F> DEV void step(state_tile &state, const batch &b, int n, float (&sum)[WIDE], const F &error)
+// One token: `sum` gets what it reads, of this thread's rows. error(value) sees what the delta rule corrects by, before
+// beta.
+template <bool READS, bool WRITES, class F>
+DEV void step(state_tile &state, const batch &b, int n, float (&sum)[WIDE], const F &error)
 {
     float value[WIDE];
     load_value(b, n, 1.0f, value);
@@ -232,9 +252,10 @@ template <bool READS, bool WRITES, class F> DEV void step(state_tile &state, con
     }
 }
 
-// Along all tokens. out.store(place, o) gets what a token reads, out.error(place, error) what the delta rule corrects by; out.after(place, state) comes
-// behind each batch, of tokens up to `place`.
-template <bool READS, bool WRITES, class LOADER, class OUT> DEV void walk(batch (&shared)[2], LOADER &loader, state_tile &state, OUT &out)
+// Along all tokens. out.store(place, o) gets what a token reads, out.error(place, error) what the delta rule corrects
+// by; out.after(place, state) comes behind each batch, of tokens up to `place`.
+template <bool READS, bool WRITES, class LOADER, class OUT>
+DEV void walk(batch (&shared)[2], LOADER &loader, state_tile &state, OUT &out)
 {
     constexpr int TOKENS = batch::TOKENS;
     static_assert(TOKENS % 4 == 0, "tokens are read out in fours");
@@ -257,7 +278,8 @@ template <bool READS, bool WRITES, class LOADER, class OUT> DEV void walk(batch 
             float part[4][WIDE] = {};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                step<READS, WRITES>(state, b, first + i, part[i], [&](const float(&error)[WIDE]) { out.error(place + first + i, error); });
+                step<READS, WRITES>(state, b, first + i, part[i],
+                                    [&](const float(&error)[WIDE]) { out.error(place + first + i, error); });
             }
             if constexpr (READS) {
                 float o[WIDE];
@@ -275,7 +297,7 @@ template <bool READS, bool WRITES, class LOADER, class OUT> DEV void walk(batch 
     }
 }
 
-// ---- states in memory ---------------------------------------------------------------------------------------
+// ---- states in memory --------------------------------------------------------------------------------
 
 // f(element, row, column of the block), of what is of the state itself and exists, `left` columns.
 template <class F> DEV void each_of_state(state_tile &state, int left, const F &f)
@@ -299,7 +321,8 @@ template <class F> DEV void each_of_norm(state_tile &state, const F &f)
 DEV bool is_in_vectors(const work &w, const float *base, i64 s_i, i64 s_j)
 {
     constexpr int N = columns::N;
-    return s_j == 1 && s_i % N == 0 && columns::column() + N <= w.left && is_aligned<4 * N>(base + w.first + columns::column());
+    return s_j == 1 && s_i % N == 0 && columns::column() + N <= w.left &&
+           is_aligned<4 * N>(base + w.first + columns::column());
 }
 DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i, i64 s_j)
 {
@@ -315,7 +338,8 @@ DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i
             }
         });
     } else if (from != nullptr) {
-        each_of_state(state, w.left, [&](float &a, int row, int column) { a = from[row * s_i + (w.first + column) * s_j]; });
+        each_of_state(state, w.left,
+                      [&](float &a, int row, int column) { a = from[row * s_i + (w.first + column) * s_j]; });
     }
 }
 DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s_j)
@@ -332,7 +356,8 @@ DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s
             }
         });
     } else if (to != nullptr) {
-        each_of_state(state, w.left, [&](float &a, int row, int column) { to[row * s_i + (w.first + column) * s_j] = a; });
+        each_of_state(state, w.left,
+                      [&](float &a, int row, int column) { to[row * s_i + (w.first + column) * s_j] = a; });
     }
 }
 DEV void load_norm(state_tile &state, const float *from, i64 s_i)

@@ -1,22 +1,25 @@
 // rowwise/columns.cuh: for rowwise/staged.cuh: values of a thread's columns that stay in registers over all rows.
 //
-// COLS_PACKED: as they came from memory, two of 16 bits to a register, and made floats for every use: more instructions and half the registers.
-// The variant says how many there are, and which is which.
+// COLS_PACKED: as they came from memory, two of 16 bits to a register, and made floats for every use: more instructions
+// and half the registers. The variant says how many there are, and which is which.
 #pragma once
 #include "rowwise/vectors.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr bool COLS_HELD = cfg::COLS_HELD && variant::COLS;
 constexpr bool PACKED = cfg::COLS_PACKED;
 
-static_assert(!PACKED || (COLS_HELD && fields_of<variant>() > 0 && !has_places<variant>()), "columns that are packed: held, of rows without places");
+static_assert(!PACKED || (COLS_HELD && fields_of<variant>() > 0 && !has_places<variant>()),
+              "columns that are packed: held, of rows without places");
 static_assert(!PACKED || (sizeof(element) == 2 && V % 2 == 0), "columns that are packed: two of 16 bits");
 
 struct plain_columns { // of a vector
     variant::col of[V];
 };
-// `make` fills the columns of a vector; those that are held as they are in their place: a copy of them takes registers where loads have branches.
+// `make` fills the columns of a vector; those that are held as they are in their place: a copy of them takes registers
+// where loads have branches.
 template <class MAKE> DEV void hold_columns(plain_columns &held, const MAKE &make) { make(held.of); }
 DEV void take_columns(variant::col (&c)[V], plain_columns &held)
 {

@@ -1,19 +1,24 @@
 // rowwise/inner.cuh: kernel: rows along the dim before the last, of several tensors in and out, for the `variant` of
 // rowwise/registers.cuh. Rows are neighbours in memory: a thread has VECTOR of them, 16 bytes at each place i.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows, in turn but for CLUSTER > 1; adjacent threads have
-// adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
-// them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
-// TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
-// CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
-// Not all clusters are equally fast: each takes its first two strips in turn, the others from a counter, where that counts so many.
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows, in turn but for CLUSTER
+// > 1; adjacent threads have adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in
+// shared memory, where cp.async brings
+// them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every
+// pass.
+// TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others
+// run. CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the
+// others' shared memory. Not all clusters are equally fast: each takes its first two strips in turn, the others from a
+// counter, where that counts so many.
 // KEPT: L2 gives up last what is read.
-// No scans (rowwise/inner_scan.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by elements.
+// No scans (rowwise/inner_scan.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by
+// elements.
 #include "rowwise/inner_tiles.cuh"
 #include "common/work_counter.cuh"
 #include "rowwise/vectors.cuh"
 
-namespace many {
+namespace many
+{
 
 static_assert(V * sizeof(element) == 16 && !INNER && WHOLE_BLOCK, "a thread has 16 bytes of rows");
 static_assert(WORDS % 4 == 0 || variant::IN == 0, "a vector of every tensor is 16 bytes or a multiple");
@@ -23,7 +28,7 @@ static_assert(!cfg::TAKEN || (variant::PASSES > 0 && !cfg::MORE), "the first pas
 static_assert(cfg::UNITS_WIDE >= 1 && cfg::UNITS_WIDE <= 32 && (cfg::UNITS_WIDE & (cfg::UNITS_WIDE - 1)) == 0,
               "cfg::UNITS_WIDE is a power of two up to a warp");
 
-// ---- the variant -----------------------------------------------------------------------------------------------------
+// ---- the variant -------------------------------------------------------------------------------------
 
 DEV void make_col(const rows_params &p, const variant::head &head, int i, variant::col (&c)[1])
 {
@@ -34,8 +39,8 @@ DEV void make_col(const rows_params &p, const variant::head &head, int i, varian
     }
 }
 
-// Element j of every tensor. `zero`, which the compiler does not know, keeps it from holding what an earlier pass made of the places in
-// registers, of which there are none; with what makes an element of bf16 of a word it takes no time.
+// Element j of every tensor. `zero`, which the compiler does not know, keeps it from holding what an earlier pass made
+// of the places in registers, of which there are none; with what makes an element of bf16 of a word it takes no time.
 DEV void unpack_anew(const piece &from, u32 zero, float (&e)[IN], int j)
 {
     e[0] = 0.0f;
@@ -58,9 +63,8 @@ struct pairs_of_rows { // of reductions that compare elements as they are
     u32 of[SLOTS][V / 2];
 };
 
-template <int P>
-DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece &held, u32 zero, const rows_params &p, const variant::head &head,
-                      const strip_values &vals, int i)
+template <int P> DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece &held, u32 zero,
+                                       const rows_params &p, const variant::head &head, const strip_values &vals, int i)
 {
     variant::col c[1] = {};
     if constexpr (variant::REDUCE_COLS) {
@@ -75,11 +79,12 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
                 if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
                     if (j % 2 == 0) {
                         constexpr int K = compared_tensor<variant, R>();
-                        pairs.of[R][j / 2] =
-                            red_combine_pairs<variant::REDUCE_OP[R], in_type<K>>(pairs.of[R][j / 2], held.word[first_word<K>() + j / 2]);
+                        pairs.of[R][j / 2] = red_combine_pairs<variant::REDUCE_OP[R], in_type<K>>(
+                            pairs.of[R][j / 2], held.word[first_word<K>() + j / 2]);
                     }
                 } else if constexpr (variant::REDUCE_PASS[R] == P) {
-                    red[R][j] = red_combine<variant::REDUCE_OP[R]>(red[R][j], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[j]));
+                    red[R][j] = red_combine<variant::REDUCE_OP[R]>(
+                        red[R][j], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[j]));
                 }
             });
         }
@@ -87,9 +92,8 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
 }
 
 // WHOLE: of threads that have V rows, and of no others.
-template <bool WHOLE>
-DEV void finish_place(const piece &held, u32 zero, const targets &to, const rows_params &p, const variant::head &head,
-                      const strip_values &vals, const strip &s, int i)
+template <bool WHOLE> DEV void finish_place(const piece &held, u32 zero, const targets &to, const rows_params &p,
+                                            const variant::head &head, const strip_values &vals, const strip &s, int i)
 {
     if ((WHOLE ? s.n < V : s.n <= 0) || !is_place(p, i)) {
         return;
@@ -110,7 +114,8 @@ DEV void finish_place(const piece &held, u32 zero, const targets &to, const rows
     repeat<0, variant::OUT>([&]<int K>() { store_place<WHOLE, K>(to, s, out[K]); });
 }
 
-// Of the rows of a strip, of which each thread has one at most: reductions of a pass begin at threads beside each other.
+// Of the rows of a strip, of which each thread has one at most: reductions of a pass begin at threads beside each
+// other.
 static_assert(STRIP <= cfg::THREADS, "a thread has one row");
 template <int R> DEV int row_of_thread()
 {
@@ -122,7 +127,8 @@ template <int R> DEV int row_of_thread()
 DEV int strips_across(const rows_params &p) { return (p.z.rows - 1) / STRIP + 1; } // side by side
 DEV int count_strips(const rows_params &p) { return p.z.rows <= 0 ? 0 : p.z.rows0 * p.z.rows1 * strips_across(p); }
 
-// Strips that a cluster takes: a thread of its first block asks for one at the beginning of each, when one more is known.
+// Strips that a cluster takes: a thread of its first block asks for one at the beginning of each, when one more is
+// known.
 struct taken_strip {
     const rows_params &p;
     int after; // the strip after the next
@@ -130,8 +136,14 @@ struct taken_strip {
 
     __device__ __forceinline__ static int clusters() { return static_cast<int>(gridDim.x) / CLUSTER; }
     __device__ __forceinline__ static bool asks() { return threadIdx.x == 0 && cluster_rank() == 0; }
-    __device__ __forceinline__ item_counter counter() const { return {static_cast<u64 *>(p.carries), static_cast<u32>(count_strips(p))}; }
-    __device__ __forceinline__ bool counts() const { return CLUSTER > 1 && p.carries != nullptr && counter().items < item_counter::LIMIT; }
+    __device__ __forceinline__ item_counter counter() const
+    {
+        return {static_cast<u64 *>(p.carries), static_cast<u32>(count_strips(p))};
+    }
+    __device__ __forceinline__ bool counts() const
+    {
+        return CLUSTER > 1 && p.carries != nullptr && counter().items < item_counter::LIMIT;
+    }
     __device__ __forceinline__ void ask(int in_turn)
     {
         after = in_turn;
@@ -139,13 +151,19 @@ struct taken_strip {
             asked = counter().ask();
         }
     }
-    __device__ __forceinline__ int number() const { return counts() ? 2 * clusters() + static_cast<int>(counter().take(asked)) : after; }
+    __device__ __forceinline__ int number() const
+    {
+        return counts() ? 2 * clusters() + static_cast<int>(counter().take(asked)) : after;
+    }
 };
 
-// Over the blocks of a cluster, in the order of their ranks. With the first pass of a strip the first block tells `strip`, the one after
-// the next.
+// Over the blocks of a cluster, in the order of their ranks. With the first pass of a strip the first block tells
+// `strip`, the one after the next.
 using strip_exchange = cluster_exchange<STRIP>;
-DEV u32 place_of_next(const strip_exchange &exchange) { return exchange.place + strip_exchange::BYTES + exchange.passes % 2 * 4; }
+DEV u32 place_of_next(const strip_exchange &exchange)
+{
+    return exchange.place + strip_exchange::BYTES + exchange.passes % 2 * 4;
+}
 template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exchange &exchange, taken_strip &strip)
 {
     const auto each = [&](const auto &f) { // f<reduction>(row)
@@ -192,8 +210,9 @@ template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exch
     __syncthreads();
 }
 
-// Lanes with the same rows, of which each keeps some in the end: half of them are handed over at each step. Returns the first one, which
-// comes to stand at red[0]; where there are more lanes than rows, V for all but one of those that have the same.
+// Lanes with the same rows, of which each keeps some in the end: half of them are handed over at each step. Returns the
+// first one, which comes to stand at red[0]; where there are more lanes than rows, V for all but one of those that have
+// the same.
 constexpr int KEPT_ROWS = max_of(V * WIDE / 32, 1);
 template <int OP> DEV int add_lanes(float (&red)[V])
 {
@@ -217,7 +236,8 @@ template <int OP> DEV int add_lanes(float (&red)[V])
 }
 
 // Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
-template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] strip_exchange &exchange, [[maybe_unused]] taken_strip &strip)
+template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared,
+                                       [[maybe_unused]] strip_exchange &exchange, [[maybe_unused]] taken_strip &strip)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int unit = unit_of_thread();
@@ -261,11 +281,13 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     });
 }
 
-// The places of a thread out of shared memory, and those of the strip `later` on their way into it: HELD copy groups, of which the
-// oldest is waited for.
+// The places of a thread out of shared memory, and those of the strip `later` on their way into it: HELD copy groups,
+// of which the oldest is waited for.
 DEV void take_strip(strip_pieces &taken, const rows_params &p, const strip &later, u32 held)
 {
-    const auto go_on = [&](sources &from) { repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); }); };
+    const auto go_on = [&](sources &from) {
+        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
+    };
     const sources first = find_sources(p, later, place_of_thread());
     sources from = first;
 #pragma unroll
@@ -298,9 +320,9 @@ DEV void get_place(piece &now, const strip_pieces &taken, u32 held, int k)
     }
 }
 
-template <int P>
-DEV void run_pass(const rows_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, const strip_pieces &taken, strip_scratch &shared,
-                  strip_exchange &exchange, taken_strip &strip)
+template <int P> DEV void run_pass(const rows_params &p, const variant::head &head, strip_values &vals, const strip &s,
+                                   u32 held, const strip_pieces &taken, strip_scratch &shared, strip_exchange &exchange,
+                                   taken_strip &strip)
 {
     float red[SLOTS][V];
     pairs_of_rows pairs;
@@ -356,7 +378,8 @@ DEV void run_pass(const rows_params &p, const variant::head &head, strip_values 
     }
 }
 
-// The places of a thread that are held, where it has fewer than V rows: they are read again, so that there is one copy of the formulas.
+// The places of a thread that are held, where it has fewer than V rows: they are read again, so that there is one copy
+// of the formulas.
 DEV void write_part(const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s)
 {
     targets to = find_targets(p, s, place_of_thread());
@@ -369,8 +392,8 @@ DEV void write_part(const rows_params &p, const variant::head &head, const strip
     }
 }
 
-DEV void write_strip(const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held,
-                     const strip_pieces &taken, const strip_scratch &shared)
+DEV void write_strip(const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s,
+                     const strip &later, u32 held, const strip_pieces &taken, const strip_scratch &shared)
 {
     targets to = find_targets(p, s, place_of_thread());
     sources from = find_sources(p, later, place_of_thread());
@@ -478,7 +501,8 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             copy_wait<0>();
         }
         find_strip_norms(vals, p, head, s); // what is given has come with the rest
-        repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange, ahead); });
+        repeat<0, variant::PASSES>(
+            [&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange, ahead); });
         write_strip(p, head, vals, s, strip_at(next), held, taken, shared);
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {

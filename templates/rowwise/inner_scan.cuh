@@ -1,32 +1,39 @@
-// rowwise/inner_scan.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise/registers.cuh. Rows are neighbours in memory: a
-// lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
+// rowwise/inner_scan.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise/registers.cuh. Rows
+// are neighbours in memory: a lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of WHOLE_WARPS of each block and more (LOOKBACK_STRIPS, where others are left to rowwise/inner_scan_lookback.cuh), each of these takes strips of
-// its own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what they hand on;
-// or, LOOKBACK_THREADS > 0, rows are left to rowwise/inner_scan_lookback.cuh.
-// PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an item by itself. They are where
-// there are few strips, such as one tensor of packed sequences, and cuts enough; with powers always from strips for a quarter of the warps on:
-// several walks along a short part find it in L2.
-// STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them; AGAIN_STAGES of what several walks read.
-// Several walks: each but the last leaves where it was at each batch, and a later one takes the batch again from there: in shared memory
-// where a strip of a warp's own has at most HELD_CARRIES batches, else in params.carries.
-// No reductions, no sums over rows.
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of WHOLE_WARPS of each block and
+// more (LOOKBACK_STRIPS, where others are left to rowwise/inner_scan_lookback.cuh), each of these takes strips of its
+// own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a
+// time, and meet at what they hand on; or, LOOKBACK_THREADS > 0, rows are left to rowwise/inner_scan_lookback.cuh.
+// PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an
+// item by itself. They are where there are few strips, such as one tensor of packed sequences, and cuts enough; with
+// powers always from strips for a quarter of the warps on: several walks along a short part find it in L2. STAGES
+// batches of PLACES places of each warp wait in shared memory, where cp.async brings them; AGAIN_STAGES of what several
+// walks read.
+// Several walks: each but the last leaves where it was at each batch, and a later one takes the batch again from there:
+// in shared memory where a strip of a warp's own has at most HELD_CARRIES batches, else in params.carries. No
+// reductions, no sums over rows.
 #include "rowwise/inner_scan_reference.cuh"
 #include "rowwise/inner_scan_parts.cuh"
 
-namespace many {
+namespace many
+{
 
-static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
-static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
-static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0, "cfg::PLACES is a multiple of 4 up to a warp");
+static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1,
+              "a lane has two rows, or four");
+static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0,
+              "scans, and nothing else that is summed");
+static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0,
+              "cfg::PLACES is a multiple of 4 up to a warp");
 static_assert(cfg::PLACES == variant::CHUNK, "cfg::PLACES is the same on the host");
 static_assert(!CUT || all_cut(), "cfg::PART > 0 asks for scans whose segments begin where a column says so");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
 
-// ---- plain sums ------------------------------------------------------------------------------------------------------
+// ---- plain sums --------------------------------------------------------------------------------------
 
 // The scan at the places of the batch, behind `walked`, which becomes what they hand on.
-template <int S> DEV void walk_places(batch &b, aggregate (&walked)[V], const rows_params &p, const variant::head &head, const strip_values &vals, int end)
+template <int S> DEV void walk_places(batch &b, aggregate (&walked)[V], const rows_params &p, const variant::head &head,
+                                      const strip_values &vals, int end)
 {
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -41,7 +48,8 @@ template <int S> DEV void walk_places(batch &b, aggregate (&walked)[V], const ro
     }
 }
 
-DEV void finish_places(const batch &b, const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+DEV void finish_places(const batch &b, const rows_params &p, const variant::head &head, const strip_values &vals,
+                       const strip &s)
 {
     const int places = min(end_of(p, s) - b.base, PLACES); // of the row
     targets to;
@@ -61,11 +69,12 @@ DEV void finish_places(const batch &b, const rows_params &p, const variant::head
     }
 }
 
-// The scans of walk W at the batch; what earlier walks made is made again. Of those at which warps meet one after the other, the one of this turn, and
-// the one before, which is now known from where; b has the values of others from other turns.
-template <int W>
-DEV void sum_places(batch &b, const carried &again, aggregate (&walked)[SCANS][V], const rows_params &p, const variant::head &head, const strip_values &vals,
-                    const strip &s, bool alone, int turn)
+// The scans of walk W at the batch; what earlier walks made is made again. Of those at which warps meet one after the
+// other, the one of this turn, and the one before, which is now known from where; b has the values of others from other
+// turns.
+template <int W> DEV void sum_places(batch &b, const carried &again, aggregate (&walked)[SCANS][V],
+                                     const rows_params &p, const variant::head &head, const strip_values &vals,
+                                     const strip &s, bool alone, int turn)
 {
     if (alone || turn == 0) {
         repeat<0, W>([&]<int U>() {
@@ -87,11 +96,13 @@ DEV void sum_places(batch &b, const carried &again, aggregate (&walked)[SCANS][V
     });
 }
 
-// A batch of plain sums, which comes to registers anew in each turn. `carry`, come(): as `walked` and come() of walk_batch.
-template <int W, class F>
-DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried &again, aggregate (&carry)[SCANS][V], const rows_params &p,
-                   const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, const unsigned char *shared_bytes,
-                   walk_scratch &shared, int &met, const F &come)
+// A batch of plain sums, which comes to registers anew in each turn. `carry`, come(): as `walked` and come() of
+// walk_batch.
+template <int W, class F> DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried &again,
+                                             aggregate (&carry)[SCANS][V], const rows_params &p,
+                                             const variant::head &head, const strip_values &vals, const strip &s,
+                                             const sharing &with, const unsigned char *shared_bytes,
+                                             walk_scratch &shared, int &met, const F &come)
 {
     constexpr int N = count_scans<W>();
     batch b;
@@ -128,12 +139,12 @@ DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried 
     });
 }
 
-// ---- a walk ---------------------------------------------------------------------------------------------------------
+// ---- a walk ------------------------------------------------------------------------------------------
 
 // `rings`: where the warp's batches are, from the beginning of shared memory on.
-template <int W>
-DEV void walk_strip(const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with,
-                    unsigned char *shared_bytes, u32 rings, walk_scratch &shared, columns &known, int &met)
+template <int W> DEV void walk_strip(const rows_params &p, const variant::head &head, const strip_values &vals,
+                                     const strip &s, const sharing &with, unsigned char *shared_bytes, u32 rings,
+                                     walk_scratch &shared, columns &known, int &met)
 {
     constexpr bool LAST = W + 1 == WALKS;
     const route<W> way = find_route<W>(p, s, with);
@@ -150,10 +161,11 @@ DEV void walk_strip(const rows_params &p, const variant::head &head, const strip
     const carry_place carries = find_carries(s, with, way.batches);
 #pragma unroll 1
     for (int k = -AHEAD<W>; k < way.batches; k++) { // the first ones are fetched by the same copy of the text
-        carried again; // on its way beside what is fetched
+        carried again;                              // on its way beside what is fetched
         if constexpr (W > 0) {
             if (k >= 0) {
-                at_carries(p, carries, shared_bytes, way.number(k), [&](const float *at) { repeat<0, W>([&]<int U>() { take_carries<U>(again, at); }); });
+                at_carries(p, carries, shared_bytes, way.number(k),
+                           [&](const float *at) { repeat<0, W>([&]<int U>() { take_carries<U>(again, at); }); });
             }
         }
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
@@ -166,7 +178,7 @@ DEV void walk_strip(const rows_params &p, const variant::head &head, const strip
         batch_at_hand at = {way.base(k), get_columns(known, p, head, vals, way, k), {}};
         find_own(at.own, rings, now);
         now = move_on_in_ring<W>(now);
-        const auto come = [&](const aggregate (&here)[SCANS][V]) {
+        const auto come = [&](const aggregate(&here)[SCANS][V]) {
             if constexpr (!LAST) {
                 at_carries(p, carries, shared_bytes, way.number(k), [&](float *to) { leave_carries<W>(here, to); });
             }
@@ -221,7 +233,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         }
         next = coming.number(item, own);
         if (there) {
-            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, rings, shared, known, met); });
+            repeat<0, WALKS>(
+                [&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, rings, shared, known, met); });
             if constexpr (variant::KEPT > 0) {
                 if (own.with.mine == 0 && part == 0) {
                     keep_rows(p, head, vals, s);

@@ -1,9 +1,11 @@
-// rowwise/inner_scan_batch.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: what scans take of the places of a batch, and rows that go out.
+// rowwise/inner_scan_batch.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: what scans take of the
+// places of a batch, and rows that go out.
 #pragma once
 #include "rowwise/inner_scan_carries.cuh"
 #include "rowwise/inner_scan_segments.cuh"
 
-namespace many {
+namespace many
+{
 
 template <int S> struct taken { // by scan S, of one row of a batch
     scan_input x[PLACES];
@@ -11,8 +13,9 @@ template <int S> struct taken { // by scan S, of one row of a batch
 };
 
 // The element of a row at place k of a batch, which stands at `at`. PART: the row may end before it, where `end` says.
-template <int S, bool PART>
-DEV scan_input take_term(aggregate &one, const batch &b, int at, int k, const rows_params &p, const variant::head &head, const strip_values &vals, int end, int j)
+template <int S, bool PART> DEV scan_input take_term(aggregate &one, const batch &b, int at, int k,
+                                                     const rows_params &p, const variant::head &head,
+                                                     const strip_values &vals, int end, int j)
 {
     const int i = b.base + k;
     const bool here = !PART || i < end;
@@ -30,8 +33,8 @@ DEV scan_input take_term(aggregate &one, const batch &b, int at, int k, const ro
     one = here ? element_aggregate<S>(x) : nothing<S>();
     return x;
 }
-template <int S, bool PART>
-DEV void take_terms(taken<S> &to, const batch &b, const rows_params &p, const variant::head &head, const strip_values &vals, int end, int j)
+template <int S, bool PART> DEV void take_terms(taken<S> &to, const batch &b, const rows_params &p,
+                                                const variant::head &head, const strip_values &vals, int end, int j)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
@@ -62,7 +65,8 @@ struct finished { // a place of the rows that go out
 };
 
 // Place i, which stands at `at`, of row j of the lane.
-DEV void finish_row(finished &to, const batch &b, int at, int i, const rows_params &p, const variant::head &head, const strip_values &vals, int j)
+DEV void finish_row(finished &to, const batch &b, int at, int i, const rows_params &p, const variant::head &head,
+                    const strip_values &vals, int j)
 {
     float e[IN];
     float y[OUT];
@@ -79,7 +83,8 @@ DEV void finish_row(finished &to, const batch &b, int at, int i, const rows_para
 
 DEV void move_targets(targets &to, const rows_params &p, int places)
 {
-    repeat<0, variant::OUT>([&]<int K>() { to.of[K] += places * (p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>))); });
+    repeat<0, variant::OUT>(
+        [&]<int K>() { to.of[K] += places * (p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>))); });
 }
 
 struct packed { // a place of the rows that go out
@@ -107,7 +112,8 @@ template <int K> DEV void store_packed(char *to, const u32 (&x)[V])
 }
 
 // Row j of the lane at all places; pairs of rows are packed.
-DEV void finish_rows(packed (&to)[PLACES], finished (&y)[PLACES], const batch &b, const rows_params &p, const variant::head &head, const strip_values &vals, int j)
+DEV void finish_rows(packed (&to)[PLACES], finished (&y)[PLACES], const batch &b, const rows_params &p,
+                     const variant::head &head, const strip_values &vals, int j)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
@@ -146,7 +152,8 @@ DEV void store_some_places(const targets &to, packed (&out)[PLACES], const rows_
 DEV void store_some_rows(const targets &to, const finished &out, const rows_params &p, int k, int n)
 {
     repeat<0, variant::OUT>([&]<int K>() {
-        out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K] + k * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)));
+        out_type<K> *row =
+            reinterpret_cast<out_type<K> *>(to.of[K] + k * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)));
 #pragma unroll
         for (int j = 0; j < V; j++) {
             if (j < n) {
@@ -158,7 +165,9 @@ DEV void store_some_rows(const targets &to, const finished &out, const rows_para
 
 DEV void find_targets(targets &to, const rows_params &p, const strip &s, int base)
 {
-    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + base * p.out[K].stride[3]); });
+    repeat<0, variant::OUT>([&]<int K>() {
+        to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + base * p.out[K].stride[3]);
+    });
 }
 
 } // namespace many

@@ -1,15 +1,18 @@
-// rowwise/inner_scan_carries.cuh: for rowwise/inner_scan.cuh: where walks were when they came to a batch, and what warps that share a strip leave for each other.
+// rowwise/inner_scan_carries.cuh: for rowwise/inner_scan.cuh: where walks were when they came to a batch, and what
+// warps that share a strip leave for each other.
 #pragma once
 #include "rowwise/inner_scan_rings.cuh"
 
-namespace many {
+namespace many
+{
 
-// ---- by batch ----------------------------------------------------------------------------------------------------------
+// ---- by batch ----------------------------------------------------------------------------------------
 
-// Where a walk was when it came to a batch, in words of each row: a sum and its power, or the sum alone; of positive terms the
-// logarithm of both, which is as exact as the powers themselves are.
+// Where a walk was when it came to a batch, in words of each row: a sum and its power, or the sum alone; of positive
+// terms the logarithm of both, which is as exact as the powers themselves are.
 __host__ __device__ constexpr int words_of_scan(int form) { return form == SCAN_WEIGHTED ? 2 : 1; }
-__host__ __device__ constexpr int words_before(int scan) // of the scans before it that are taken again: those of all walks but the last
+// of the scans before it that are taken again: those of all walks but the last
+__host__ __device__ constexpr int words_before(int scan)
 {
     int words = 0;
     for (int k = 0; k < scan; k++) {
@@ -19,8 +22,8 @@ __host__ __device__ constexpr int words_before(int scan) // of the scans before 
 }
 constexpr int CARRIED = words_before(variant::SCANS);
 
-// Each lane reads what it wrote: in memory, or in shared memory behind the rings, in the place of walk_scratch: no warp that has strips of
-// its own meets others.
+// Each lane reads what it wrote: in memory, or in shared memory behind the rings, in the place of walk_scratch: no warp
+// that has strips of its own meets others.
 constexpr int CARRY_STEP = CARRIED * STRIP; // from one batch to the next
 struct carry_place {                        // of the warp's batches in a strip
     bool held;
@@ -31,13 +34,16 @@ DEV carry_place find_carries(const strip &s, const sharing &with, int batches)
 {
     const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
     const int at = WARPS * RING_BYTES + warp * (cfg::HELD_CARRIES * CARRY_STEP * 4);
-    return {with.warps == 1 && batches <= cfg::HELD_CARRIES, static_cast<u32>(at), s.slots + (SLOTS_OF_WARPS ? 0 : with.mine * batches)};
+    return {with.warps == 1 && batches <= cfg::HELD_CARRIES, static_cast<u32>(at),
+            s.slots + (SLOTS_OF_WARPS ? 0 : with.mine * batches)};
 }
 // F(where the lane's words of batch `number` are).
-template <class F> DEV void at_carries(const rows_params &p, const carry_place &place, unsigned char *shared_bytes, int number, const F &f)
+template <class F>
+DEV void at_carries(const rows_params &p, const carry_place &place, unsigned char *shared_bytes, int number, const F &f)
 {
     if (cfg::HELD_CARRIES > 0 && place.held) {
-        u32 at = place.at + static_cast<u32>(number * (CARRY_STEP * 4)); // of the warp: it takes no register of the thread
+        // of the warp: it takes no register of the thread
+        u32 at = place.at + static_cast<u32>(number * (CARRY_STEP * 4));
         keep(at);
         f(reinterpret_cast<float *>(shared_bytes + at + lane_of_warp() * (V * 4)));
     } else {
@@ -100,10 +106,10 @@ template <int W> DEV void carry_nothing(aggregate (&carry)[SCANS][V])
     });
 }
 
-// ---- of warps that share a strip -----------------------------------------------------------------------------------------
+// ---- of warps that share a strip ---------------------------------------------------------------------
 
-// Plain sums: what each warp hands on, of one meeting and of the next in turn. Scans with powers have a barrier more instead, and where a walk
-// is waits here, too: their registers are for warps that have a strip of their own.
+// Plain sums: what each warp hands on, of one meeting and of the next in turn. Scans with powers have a barrier more
+// instead, and where a walk is waits here, too: their registers are for warps that have a strip of their own.
 constexpr int MEETINGS = TOPS ? 1 : 2;
 struct passed_on { // by lane
     volatile float sum[WARPS][V][32];
@@ -134,7 +140,8 @@ template <int S> DEV aggregate take_aggregate(const passed_on &from, int warp, i
 }
 
 // Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on.
-template <int S> DEV void exchange_warps(aggregate (&carry)[V], aggregate (&after)[V], const aggregate (&own)[V], const sharing &with, aggregate (&part)[WARPS][V][32])
+template <int S> DEV void exchange_warps(aggregate (&carry)[V], aggregate (&after)[V], const aggregate (&own)[V],
+                                         const sharing &with, aggregate (&part)[WARPS][V][32])
 {
 #pragma unroll
     for (int j = 0; j < V; j++) {

@@ -1,22 +1,27 @@
-// rowwise/inner_scan_lookback.cuh: kernel: one plain sum along the dim before the last, of the rows that rowwise/inner_scan.cuh leaves to it: few strips, seldom cut.
+// rowwise/inner_scan_lookback.cuh: kernel: one plain sum along the dim before the last, of the rows that
+// rowwise/inner_scan.cuh leaves to it: few strips, seldom cut.
 //
-// LATHE_ENTRY(lookback): blocks of LOOKBACK_THREADS threads, one on an SM. Strips are cut into parts of so many places as the warps of a block hold in shared
-// memory, wherever segments begin. Blocks take parts from a counter: those of one number of all strips, then those of the next one. While a part is
-// summed up and the one before it goes out, the next one comes. Three warps hold none of it: one takes parts, and finds out where segments begin in
-// them, two find what is before them in what other blocks tell of theirs (rowwise/lookback_parts.cuh). So every row is read once, however long it is
-// and however few rows there are.
+// LATHE_ENTRY(lookback): blocks of LOOKBACK_THREADS threads, one on an SM. Strips are cut into parts of so many places
+// as the warps of a block hold in shared memory, wherever segments begin. Blocks take parts from a counter: those of
+// one number of all strips, then those of the next one. While a part is summed up and the one before it goes out, the
+// next one comes. Three warps hold none of it: one takes parts, and finds out where segments begin in them, two find
+// what is before them in what other blocks tell of theirs (rowwise/lookback_parts.cuh). So every row is read once,
+// however long it is and however few rows there are.
 #include "rowwise/lookback_parts.cuh"
 #include "rowwise/inner_scan_reference.cuh"
 
-namespace many {
+namespace many
+{
 
-static_assert(LOOKS_BACK && (V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
+static_assert(LOOKS_BACK && (V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1,
+              "a lane has two rows, or four");
 static_assert(variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "nothing else is summed");
-static_assert(PIECE <= 32 && WORKERS >= V, "a warp has a lane for each place of a piece, and there is one for each row of a lane");
+static_assert(PIECE <= 32 && WORKERS >= V,
+              "a warp has a lane for each place of a piece, and there is one for each row of a lane");
 
 constexpr int PIECE_BYTES = cfg::LOOKBACK_BATCHES * ONCE_BYTES;
 
-// ---- a piece ---------------------------------------------------------------------------------------------------------
+// ---- a piece -----------------------------------------------------------------------------------------
 
 // The warp's piece of a part, of all tensors, goes on its way; of no part nothing does.
 DEV void fetch_piece(const rows_params &p, const lookback &c, const lookback_part &at, u32 to)
@@ -27,11 +32,12 @@ DEV void fetch_piece(const rows_params &p, const lookback &c, const lookback_par
         repeat<0, variant::IN>([&]<int K>() {
             using copy = copies<K>;
             const i64 step = p.in[K].stride[3] * copy::SIZE;
-            const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + lane_of_warp() % copy::UNITS * 16 +
-                               (first + lane_of_warp() / copy::UNITS) * step;
+            const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) +
+                               lane_of_warp() % copy::UNITS * 16 + (first + lane_of_warp() / copy::UNITS) * step;
 #pragma unroll 1
             for (int k = 0; k < cfg::LOOKBACK_BATCHES; k++) {
-                fetch_places<K>(to + static_cast<u32>(k * ONCE_BYTES + FIRST_BYTE<K>), from, p, s, first + k * PLACES, policy_of(false));
+                fetch_places<K>(to + static_cast<u32>(k * ONCE_BYTES + FIRST_BYTE<K>), from, p, s, first + k * PLACES,
+                                policy_of(false));
                 from += PLACES * step;
             }
         });
@@ -50,11 +56,11 @@ DEV columns columns_of(const rows_params &p, const variant::head &head, const lo
     return known;
 }
 
-// ---- a batch ---------------------------------------------------------------------------------------------------------
+// ---- a batch -----------------------------------------------------------------------------------------
 
 // All places of a batch, of one segment but for where the first one begins it; `walked` moves on. out: rows go out.
-DEV void walk_whole(const targets &to, batch &b, float (&walked)[V], const rows_params &p, const variant::head &head, const strip_values &vals,
-                    const strip &s, bool out)
+DEV void walk_whole(const targets &to, batch &b, float (&walked)[V], const rows_params &p, const variant::head &head,
+                    const strip_values &vals, const strip &s, bool out)
 {
     const bool begins = b.starts[0] != 0;
     finished y[PLACES];
@@ -83,8 +89,8 @@ DEV void walk_whole(const targets &to, batch &b, float (&walked)[V], const rows_
 }
 
 // The same of any batch, in a loop that is not unrolled: it is seldom asked, and soon compiled.
-DEV void walk_any(const targets &to, batch &b, float (&walked)[V], const rows_params &p, const variant::head &head, const strip_values &vals,
-                  const strip &s, bool out)
+DEV void walk_any(const targets &to, batch &b, float (&walked)[V], const rows_params &p, const variant::head &head,
+                  const strip_values &vals, const strip &s, bool out)
 {
     aggregate at[V];
 #pragma unroll
@@ -99,11 +105,11 @@ DEV void walk_any(const targets &to, batch &b, float (&walked)[V], const rows_pa
     }
 }
 
-// ---- a part ----------------------------------------------------------------------------------------------------------
+// ---- a part ------------------------------------------------------------------------------------------
 
 // By a warp that holds a piece of the part: its sums; out: what comes before them is known, and its rows go out.
-DEV void walk_piece(const rows_params &p, const variant::head &head, const lookback &c, const lookback_part &at, int buffer, const unsigned char *shared_bytes,
-                    lookback_scratch &shared, bool out)
+DEV void walk_piece(const rows_params &p, const variant::head &head, const lookback &c, const lookback_part &at,
+                    int buffer, const unsigned char *shared_bytes, lookback_scratch &shared, bool out)
 {
     const int first = piece_of(c, at);
     const u32 from = static_cast<u32>((warp_of_block() * BUFFERS + buffer) * PIECE_BYTES);
@@ -121,7 +127,8 @@ DEV void walk_piece(const rows_params &p, const variant::head &head, const lookb
         batch b;
         batch_at_hand hand = {first + k * PLACES, k * PLACES, {}};
         repeat<0, variant::IN>([&]<int K>() {
-            hand.own[K] = from + static_cast<u32>(k * ONCE_BYTES + FIRST_BYTE<K>) + static_cast<u32>(lane_of_warp() * (words_of<K>() * 4));
+            hand.own[K] = from + static_cast<u32>(k * ONCE_BYTES + FIRST_BYTE<K>) +
+                          static_cast<u32>(lane_of_warp() * (words_of<K>() * 4));
         });
         take_places<0>(b, hand, known, shared_bytes);
         targets to;
@@ -141,7 +148,8 @@ DEV void walk_piece(const rows_params &p, const variant::head &head, const lookb
     }
 }
 
-// A part is summed up ahead of the one before it in the block goes out: others have told what they add by the time that is asked.
+// A part is summed up ahead of the one before it in the block goes out: others have told what they add by the time that
+// is asked.
 DEV void walk_parts(const rows_params &p, const lookback &c, unsigned char *shared_bytes, lookback_scratch &shared)
 {
     const variant::head head = variant::make_head(p.x, p.z);
@@ -151,7 +159,8 @@ DEV void walk_parts(const rows_params &p, const lookback &c, unsigned char *shar
     };
     exchange_at(-2);
 #pragma unroll 1
-    for (int turn = -BUFFERS; turn < 0 || is_part(c, shared.part[slot_of(turn)]); turn++) { // the first ones are fetched by the same copy of the text
+    // the first ones are fetched by the same copy of the text
+    for (int turn = -BUFFERS; turn < 0 || is_part(c, shared.part[slot_of(turn)]); turn++) {
         if (turn >= -1) {
             copy_wait<1>();
             __syncwarp();
@@ -163,7 +172,8 @@ DEV void walk_parts(const rows_params &p, const lookback &c, unsigned char *shar
                         break;
                     }
                 }
-                walk_piece(p, head, c, shared.part[slot_of(turn + way)], (turn + way) % BUFFERS, shared_bytes, shared, way == 0);
+                walk_piece(p, head, c, shared.part[slot_of(turn + way)], (turn + way) % BUFFERS, shared_bytes, shared,
+                           way == 0);
             }
             __syncwarp(); // nobody of the warp reads the piece any more
         }

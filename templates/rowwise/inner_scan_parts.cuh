@@ -1,15 +1,18 @@
-// rowwise/inner_scan_parts.cuh: for rowwise/inner_scan.cuh: which strips of rows, or parts of them, a warp takes, and where rows are cut.
+// rowwise/inner_scan_parts.cuh: for rowwise/inner_scan.cuh: which strips of rows, or parts of them, a warp takes, and
+// where rows are cut.
 #pragma once
 #include "common/work_counter.cuh"
 #include "rowwise/lookback_words.cuh"
 #include "rowwise/inner_scan_segments.cuh"
 
-namespace many {
+namespace many
+{
 
-// ---- where rows are cut ------------------------------------------------------------------------------------------------
+// ---- where rows are cut ------------------------------------------------------------------------------
 
 // Do all scans begin anew at a place?
-DEV bool is_cut_at(const rows_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
+DEV bool is_cut_at(const rows_params &p, const variant::head &head, const strip_values &vals, const variant::col &c,
+                   int place)
 {
     bool cut = true;
     repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, c, place); });
@@ -18,9 +21,10 @@ DEV bool is_cut_at(const rows_params &p, const variant::head &head, const strip_
 
 constexpr int LOOK = 4; // groups of 32 places that are looked at together, one by each lane
 
-// Of each of them, in the lane of its number: where segments of each scan begin. Who asks has `cuts` of group g, where all of them do.
-template <class F>
-DEV void look_at_groups(u32 (&starts)[SCANS], const rows_params &p, const variant::head &head, const strip_values &vals, int base, const F &cuts)
+// Of each of them, in the lane of its number: where segments of each scan begin. Who asks has `cuts` of group g, where
+// all of them do.
+template <class F> DEV void look_at_groups(u32 (&starts)[SCANS], const rows_params &p, const variant::head &head,
+                                           const strip_values &vals, int base, const F &cuts)
 {
     col_words own[LOOK];
 #pragma unroll
@@ -33,7 +37,8 @@ DEV void look_at_groups(u32 (&starts)[SCANS], const rows_params &p, const varian
         u32 all = 0xffffffffu;
         repeat<0, SCANS>([&]<int S>() {
             if constexpr (HAS_STARTS<S>) {
-                const u32 of_group = __ballot_sync(ALL_LANES, place < p.z.n && starts_at<S>(p, head, vals, own[g].c[0], place));
+                const u32 of_group =
+                    __ballot_sync(ALL_LANES, place < p.z.n && starts_at<S>(p, head, vals, own[g].c[0], place));
                 starts[S] = lane_of_warp() == g ? of_group : starts[S];
                 all &= of_group;
             }
@@ -57,11 +62,14 @@ DEV void move_starts(u32 (&to)[SCANS], const u32 (&starts)[SCANS], int first, in
     });
 }
 
-// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
-// belong to a part before. `known`: where its segments begin, if it ends among the places that are looked at first.
-DEV bool find_part(strip &s, columns &known, const rows_params &p, const variant::head &head, const strip_values &vals, int part)
+// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none
+// among them, and they belong to a part before. `known`: where its segments begin, if it ends among the places that are
+// looked at first.
+DEV bool find_part(strip &s, columns &known, const rows_params &p, const variant::head &head, const strip_values &vals,
+                   int part)
 {
-    static_assert(cfg::PART % 32 == 0 && cfg::PART <= 32 * LOOK, "the first cut of a part is among those that are looked at together");
+    static_assert(cfg::PART % 32 == 0 && cfg::PART <= 32 * LOOK,
+                  "the first cut of a part is among those that are looked at together");
     const int from = part * cfg::PART;
     const int next = from + cfg::PART;
     int begin = part == 0 ? 0 : -1;
@@ -125,8 +133,9 @@ DEV int count_cut_samples(const rows_params &p, const variant::head &head, int w
     return cuts;
 }
 
-// Has a row two parts and more for each warp of a block, which would else share it? Where it would be left to rowwise/inner_scan_lookback.cuh there has to be a cut in
-// one of twenty groups, too: with fewer, that is faster. All blocks find the same. `scratch`: a word for each warp.
+// Has a row two parts and more for each warp of a block, which would else share it? Where it would be left to
+// rowwise/inner_scan_lookback.cuh there has to be a cut in one of twenty groups, too: with fewer, that is faster. All
+// blocks find the same. `scratch`: a word for each warp.
 DEV bool is_cut_often(const rows_params &p, const variant::head &head, int warp, unsigned char *scratch)
 {
     const int groups = (p.z.n - 1) / 32 + 1;
@@ -145,11 +154,12 @@ DEV bool is_cut_often(const rows_params &p, const variant::head &head, int warp,
     return often && static_cast<i64>(cuts) * max(groups, SAMPLES) / SAMPLES >= 2 * WARPS;
 }
 
-// ---- what a warp takes ---------------------------------------------------------------------------------------------------
+// ---- what a warp takes -------------------------------------------------------------------------------
 
 static_assert(cfg::WHOLE_WARPS > 0 && cfg::WHOLE_WARPS <= WARPS);
 
-// Strips, or parts of them: `first`, and every `step`-th from there to `end`. Parts are not alike: a warp takes the next one from a counter.
+// Strips, or parts of them: `first`, and every `step`-th from there to `end`. Parts are not alike: a warp takes the
+// next one from a counter.
 struct allotment {
     int across, strips; // strips side by side, and in all
     bool cut;           // each warp takes parts of its own
@@ -158,17 +168,23 @@ struct allotment {
     int first, end, step;
 
     __device__ __forceinline__ bool counts() const { return cut && static_cast<u32>(end) < item_counter::LIMIT; }
-    __device__ __forceinline__ int part(int item) const { return cut ? item / strips : 0; } // neighbours take the same one, of strips side by side
+    // neighbours take the same one, of strips side by side
+    __device__ __forceinline__ int part(int item) const { return cut ? item / strips : 0; }
 };
 
-// Whole strips: `warps` of each block go along neighbours, which share pages of memory, or all warps along the same one.
+// Whole strips: `warps` of each block go along neighbours, which share pages of memory, or all warps along the same
+// one.
 DEV allotment allot_whole(int across, int strips, int warp, int warps, bool apart)
 {
-    const int one = static_cast<int>(gridDim.y); // or ptxas (13.0), where it sees that nobody shares (LOOKS_BACK), makes a text that walks 2.5 % slower
+    // or ptxas (13.0), where it sees that nobody shares (LOOKS_BACK), makes a text that walks 2.5 % slower
+    const int one = static_cast<int>(gridDim.y);
     const int blocks = static_cast<int>(gridDim.x);
     const u32 each = static_cast<u32>(strips / blocks);
-    const u32 rest = static_cast<u32>(strips % blocks); // times a block's number they are below 2^32: no launch has more than 2^16 blocks
-    const auto first_of = [&](u32 block) { return static_cast<int>(block * each + block * rest / static_cast<u32>(blocks)); };
+    // times a block's number they are below 2^32: no launch has more than 2^16 blocks
+    const u32 rest = static_cast<u32>(strips % blocks);
+    const auto first_of = [&](u32 block) {
+        return static_cast<int>(block * each + block * rest / static_cast<u32>(blocks));
+    };
     const int end = first_of(blockIdx.x + 1);
     const sharing with = {apart ? one : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
     const int first = !apart ? first_of(blockIdx.x) : warp < warps ? first_of(blockIdx.x) + warp : end;
@@ -181,7 +197,8 @@ DEV allotment allot_strips(const rows_params &p, const variant::head &head, int 
     const int across = (p.z.rows - 1) / STRIP + 1;
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
     const int warps = blocks * cfg::WHOLE_WARPS;
-    const bool many = strips >= (ALWAYS_CUT ? warps / 4 : LOOKS_BACK ? cfg::LOOKBACK_STRIPS : warps / 2); // parts are more
+    // parts are more
+    const bool many = strips >= (ALWAYS_CUT ? warps / 4 : LOOKS_BACK ? cfg::LOOKBACK_STRIPS : warps / 2);
     bool cut = false;
     if constexpr (CUT) {
         cut = many ? ALWAYS_CUT : strips > 0 && is_cut_often(p, head, warp, scratch);
@@ -189,7 +206,8 @@ DEV allotment allot_strips(const rows_params &p, const variant::head &head, int 
     if (cut) {
         const int parts = (p.z.n - 1) / max(cfg::PART, 1) + 1;
         const sharing alone = {1, 0, static_cast<int>(gridDim.y) - 1};
-        return {across, strips, cut, false, alone, static_cast<int>(blockIdx.x) * WARPS + warp, strips * parts, blocks * WARPS};
+        return {across,         strips,        cut, false, alone, static_cast<int>(blockIdx.x) * WARPS + warp,
+                strips * parts, blocks * WARPS};
     }
     if (LOOKS_BACK && !many) {
         return {across, strips, false, true, {}, 0, 0, 1};
@@ -199,7 +217,8 @@ DEV allotment allot_strips(const rows_params &p, const variant::head &head, int 
     return allot_whole(across, strips, warp, uneven ? WARPS : cfg::WHOLE_WARPS, many);
 }
 
-// The item behind the one at hand. A lane asks for it when that begins, once for each; the answer comes beside what tells where that is cut.
+// The item behind the one at hand. A lane asks for it when that begins, once for each; the answer comes beside what
+// tells where that is cut.
 struct coming_item {
     item_counter counter;
     u64 asked;
@@ -217,7 +236,8 @@ struct coming_item {
             return item + own.step;
         }
         const int taken = lane_of_warp() == 0 ? static_cast<int>(counter.take(asked)) : 0;
-        return own.step + warp_max(taken); // in a uniform register, and so is all that follows from it: by a shuffle, 72 bytes spill
+        // in a uniform register, and so is all that follows from it: by a shuffle, 72 bytes spill
+        return own.step + warp_max(taken);
     }
 };
 

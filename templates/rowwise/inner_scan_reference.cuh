@@ -1,11 +1,13 @@
-// rowwise/inner_scan_reference.cuh: for rowwise/inner_scan.cuh: scans with powers at the places of a batch: all of them in one segment below one reference for each row,
-// row by row, from what is read to what goes out; or, where that would not be exact, in loops by pairs of sum and power (for rowwise/inner_scan_lookback.cuh, too).
+// rowwise/inner_scan_reference.cuh: for rowwise/inner_scan.cuh: scans with powers at the places of a batch: all of them
+// in one segment below one reference for each row, row by row, from what is read to what goes out; or, where that would
+// not be exact, in loops by pairs of sum and power (for rowwise/inner_scan_lookback.cuh, too).
 #pragma once
 #include "rowwise/inner_scan_batch.cuh"
 
-namespace many {
+namespace many
+{
 
-// ---- below a reference -------------------------------------------------------------------------------------------------
+// ---- below a reference -------------------------------------------------------------------------------
 
 // Is it seen from the elements of each row whether a segment begins? Else bits of the batch say so, of all rows.
 template <int S> constexpr bool STARTS_SEEN = variant::SCAN_STARTS[S] == 2;
@@ -25,9 +27,10 @@ template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
     return variant::SCAN_STARTS[S] == 2 ? terms.x[0].start : (b.starts[S] & 1) != 0;
 }
 
-// The same of one segment, below the reference that the scan has had so far, or the logarithm that it was carried as, or the first power: no largest
-// one is looked for. Was that exact?
-template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, aggregate &walked, const batch &b, const taken<S> &terms)
+// The same of one segment, below the reference that the scan has had so far, or the logarithm that it was carried as,
+// or the first power: no largest one is looked for. Was that exact?
+template <int S>
+DEV bool walk_below(float (&q)[PLACES], near_row &known, aggregate &walked, const batch &b, const taken<S> &terms)
 {
     static_assert(variant::SCAN_FORM[S] == SCAN_LOG, "what is added is positive, so that the last sum is the largest");
     const bool start = starts_first<S>(b, terms);
@@ -44,7 +47,8 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, aggreg
         known.sum[k] = walked.sum;
         q[k] = is_lazy<S>() ? walked.sum : log_below(walked.sum, known.reference);
     }
-    // All are asked: a branch costs more. Behind +inf all powers would be 0, and a scan beside would weigh what came before with inf * 0.
+    // All are asked: a branch costs more. Behind +inf all powers would be 0, and a scan beside would weigh what came
+    // before with inf * 0.
     const bool near = (walked.sum <= MOST_BELOW) & (fabsf(known.reference) <= MOST_REFERENCE) & !is_cut<S>(b, terms);
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
@@ -52,10 +56,11 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, aggreg
     return near;
 }
 
-// A scan beside one whose sums are near a reference: they and the powers are there. Values are divided by sums of up to MOST_BELOW before they
-// are added up: digits go where that is below the normal numbers, for values below 2^-126 MOST_BELOW. A factor would move that, and values as
-// far above 1 would overflow.
-template <int S> DEV void walk_beside(float (&q)[PLACES], aggregate &walked, const batch &b, const taken<S> &terms, const near_row &other, int j)
+// A scan beside one whose sums are near a reference: they and the powers are there. Values are divided by sums of up to
+// MOST_BELOW before they are added up: digits go where that is below the normal numbers, for values below 2^-126
+// MOST_BELOW. A factor would move that, and values as far above 1 would overflow.
+template <int S> DEV void walk_beside(float (&q)[PLACES], aggregate &walked, const batch &b, const taken<S> &terms,
+                                      const near_row &other, int j)
 {
     constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
     const bool start = starts_first<S>(b, terms);
@@ -86,7 +91,8 @@ template <int W> __host__ __device__ constexpr bool all_near() // may all scans 
 }
 
 // Row j of the lane. `at`: where its scans are. Was that exact?
-template <int W> DEV bool walk_row_near(batch &b, aggregate (&at)[SCANS], const rows_params &p, const variant::head &head, const strip_values &vals, int j)
+template <int W> DEV bool walk_row_near(batch &b, aggregate (&at)[SCANS], const rows_params &p,
+                                        const variant::head &head, const strip_values &vals, int j)
 {
     bool near = true;
     repeat<0, SCANS>([&]<int S>() {
@@ -130,9 +136,10 @@ DEV void publish_values(batch &b, int j)
 }
 
 // The batch, for all rows of the lane or for none; the rows of the last walk go out.
-template <int W>
-DEV bool walk_batch_near(const targets &to, batch &b, const carried &again, aggregate (&walked)[SCANS][V], const rows_params &p,
-                         const variant::head &head, const strip_values &vals, const strip &s, bool store)
+template <int W> DEV bool walk_batch_near(const targets &to, batch &b, const carried &again,
+                                          aggregate (&walked)[SCANS][V], const rows_params &p,
+                                          const variant::head &head, const strip_values &vals, const strip &s,
+                                          bool store)
 {
     constexpr bool LAST = W + 1 == WALKS;
     aggregate on[V][SCANS];
@@ -171,13 +178,13 @@ DEV bool walk_batch_near(const targets &to, batch &b, const carried &again, aggr
     return true;
 }
 
-// ---- by pairs ----------------------------------------------------------------------------------------------------------
+// ---- by pairs ----------------------------------------------------------------------------------------
 
-// A loop that is not unrolled, in which all places move on by one at each step, and in the end are where they were. So it is compiled once,
-// and not for every place. FINISH: the last scan of all: each place then goes out.
-template <int S, bool FINISH>
-DEV void walk_slowly(const targets &to, batch &b, aggregate (&walked)[V], const rows_params &p, const variant::head &head, const strip_values &vals,
-                     const strip &s, int end, bool store)
+// A loop that is not unrolled, in which all places move on by one at each step, and in the end are where they were. So
+// it is compiled once, and not for every place. FINISH: the last scan of all: each place then goes out.
+template <int S, bool FINISH> DEV void walk_slowly(const targets &to, batch &b, aggregate (&walked)[V],
+                                                   const rows_params &p, const variant::head &head,
+                                                   const strip_values &vals, const strip &s, int end, bool store)
 {
     constexpr bool REVERSE = in_reverse<S>();
     constexpr int AT = REVERSE ? PLACES - 1 : 0;
@@ -207,13 +214,15 @@ DEV void walk_slowly(const targets &to, batch &b, aggregate (&walked)[V], const 
     }
 }
 
-template <int W>
-DEV void walk_batch_slowly(const targets &to, batch &b, const carried &again, aggregate (&walked)[SCANS][V], const rows_params &p,
-                           const variant::head &head, const strip_values &vals, const strip &s, int end, bool store)
+template <int W> DEV void walk_batch_slowly(const targets &to, batch &b, const carried &again,
+                                            aggregate (&walked)[SCANS][V], const rows_params &p,
+                                            const variant::head &head, const strip_values &vals, const strip &s,
+                                            int end, bool store)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
-        b.q[k] = {}; // the compiler does not see that all of them are written, and would make what the near way leaves, for nothing
+        // the compiler does not see that all of them are written, and would make what the near way leaves, for nothing
+        b.q[k] = {};
     }
     repeat<0, SCANS>([&]<int S>() {
         if constexpr (variant::SCAN_WALK[S] <= W) {
@@ -238,10 +247,12 @@ DEV void walk_batch_slowly(const targets &to, batch &b, const carried &again, ag
     });
 }
 
-// ---- a batch of walk W ---------------------------------------------------------------------------------------------------
+// ---- a batch of walk W -------------------------------------------------------------------------------
 
-// Warps of a strip meet at scan S: shared.before becomes where it comes to this warp's batch, shared.after where it leaves all of them.
-template <int S, class SCRATCH> DEV void exchange_in_memory(const aggregate (&walked)[V], batch &b, const sharing &with, SCRATCH &shared)
+// Warps of a strip meet at scan S: shared.before becomes where it comes to this warp's batch, shared.after where it
+// leaves all of them.
+template <int S, class SCRATCH>
+DEV void exchange_in_memory(const aggregate (&walked)[V], batch &b, const sharing &with, SCRATCH &shared)
 {
     constexpr int N = number_in_walk(S);
     aggregate own[V];
@@ -261,11 +272,12 @@ template <int S, class SCRATCH> DEV void exchange_in_memory(const aggregate (&wa
     }
 }
 
-// `walked`: where its scans come to the batches that the warps of the strip have at once, then where they leave all of them. Warps of one strip find
-// out scan by scan what each hands on. come(where they come to this warp's batch).
+// `walked`: where its scans come to the batches that the warps of the strip have at once, then where they leave all of
+// them. Warps of one strip find out scan by scan what each hands on. come(where they come to this warp's batch).
 template <int W, class SCRATCH, class F>
-DEV void walk_batch(const targets &to, batch &b, const carried &again, aggregate (&walked)[SCANS][V], const rows_params &p, const variant::head &head,
-                    const strip_values &vals, const strip &s, const sharing &with, SCRATCH &shared, const F &come)
+DEV void walk_batch(const targets &to, batch &b, const carried &again, aggregate (&walked)[SCANS][V],
+                    const rows_params &p, const variant::head &head, const strip_values &vals, const strip &s,
+                    const sharing &with, SCRATCH &shared, const F &come)
 {
     constexpr int N = count_scans<W>();
     if (with.warps != 1) {
@@ -277,7 +289,8 @@ DEV void walk_batch(const targets &to, batch &b, const carried &again, aggregate
         });
     }
     const bool whole = b.base + PLACES <= end_of(p, s); // all places are in the row
-    int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
+    // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
+    int end = end_of(p, s);
 #pragma unroll 1
     for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++, end += with.zero) {
         each_scan<W>([&]<int S>() { b.starts[S] += static_cast<u32>(with.zero); });
@@ -285,7 +298,9 @@ DEV void walk_batch(const targets &to, batch &b, const carried &again, aggregate
             each_scan<W>([&]<int S>() {
 #pragma unroll
                 for (int j = 0; j < V; j++) {
-                    walked[S][j] = number_in_walk(S) < turn ? take_aggregate<S>(shared.before[number_in_walk(S)], with.mine, j) : nothing<S>();
+                    walked[S][j] = number_in_walk(S) < turn
+                                       ? take_aggregate<S>(shared.before[number_in_walk(S)], with.mine, j)
+                                       : nothing<S>();
                 }
             });
         }

@@ -1,8 +1,10 @@
-// rowwise/inner_scan_rings.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: how batches of places come to shared memory and from there to registers.
+// rowwise/inner_scan_rings.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: how batches of places
+// come to shared memory and from there to registers.
 #pragma once
 #include "rowwise/inner_scan_tiles.cuh"
 
-namespace many {
+namespace many
+{
 
 // Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
 template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
@@ -14,8 +16,8 @@ template <int W, int K, class X = variant> __host__ __device__ constexpr bool wa
     }
 }
 
-// Batches of a warp wait in two rings: of tensors that several walks read, cfg::AGAIN_STAGES of them, each at the place of its number,
-// so that a walk back finds the last ones of the walk before; and of the others, cfg::STAGES, in turn.
+// Batches of a warp wait in two rings: of tensors that several walks read, cfg::AGAIN_STAGES of them, each at the place
+// of its number, so that a walk back finds the last ones of the walk before; and of the others, cfg::STAGES, in turn.
 template <int K, class X = variant> __host__ __device__ constexpr bool read_again()
 {
     bool again = false;
@@ -26,7 +28,7 @@ template <int K, class X = variant> __host__ __device__ constexpr bool read_agai
     }
     return again;
 }
-template <int K> constexpr int TENSOR_BYTES = PLACES * STRIP * static_cast<int>(sizeof(in_type<K>)); // of a batch
+template <int K> constexpr int TENSOR_BYTES = PLACES *STRIP *static_cast<int>(sizeof(in_type<K>)); // of a batch
 template <int K, bool AGAIN> __host__ __device__ constexpr int bytes_before() // of tensor K, in a batch of that ring
 {
     if constexpr (K == 0) {
@@ -69,8 +71,8 @@ template <int W, int K> DEV bool comes_again(int k, int batches)
     }
 }
 
-// Where a walk's next batch lies, for what a lane copies of it: it moves on from batch to batch, since finding it takes as long as
-// a scan of it.
+// Where a walk's next batch lies, for what a lane copies of it: it moves on from batch to batch, since finding it takes
+// as long as a scan of it.
 template <int K> struct copies { // of tensor K
     static constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
     static constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
@@ -87,8 +89,8 @@ template <int W> DEV void find_sources(sources &to, const rows_params &p, const 
         if constexpr (walk_reads<W, K>()) {
             using c = copies<K>;
             const i64 step = p.in[K].stride[3] * c::SIZE;
-            to.of[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + lane_of_warp() % c::UNITS * 16 +
-                       (base + lane_of_warp() / c::UNITS) * step;
+            to.of[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) +
+                       lane_of_warp() % c::UNITS * 16 + (base + lane_of_warp() / c::UNITS) * step;
             to.advance[K] = advance * step;
         }
     });
@@ -106,7 +108,8 @@ template <int OFFSET> DEV void copy_places(u32 to, const char *from, int bytes, 
 }
 
 // The places from `base` on of tensor K go on their way into shared memory.
-template <int K> DEV void fetch_places(u32 to, const char *from, const rows_params &p, const strip &s, int base, u64 policy)
+template <int K>
+DEV void fetch_places(u32 to, const char *from, const rows_params &p, const strip &s, int base, u64 policy)
 {
     using c = copies<K>;
     const i64 step = p.in[K].stride[3] * c::SIZE;
@@ -135,11 +138,16 @@ template <int K> DEV void fetch_places(u32 to, const char *from, const rows_para
 struct ring_place { // of a batch, in both rings, from where the first one begins
     u32 again, once;
 };
-template <int K> DEV u32 byte_of(const ring_place &at) { return (read_again<K>() ? at.again : at.once) + static_cast<u32>(FIRST_BYTE<K>); } // of its tensor K
+// of its tensor K
+template <int K> DEV u32 byte_of(const ring_place &at)
+{
+    return (read_again<K>() ? at.again : at.once) + static_cast<u32>(FIRST_BYTE<K>);
+}
 constexpr u32 FIRST_ONCE = cfg::AGAIN_STAGES * AGAIN_BYTES;
 template <int W> DEV ring_place find_in_ring(const route<W> &way, int k)
 {
-    return {static_cast<u32>(way.number(k) % cfg::AGAIN_STAGES * AGAIN_BYTES), FIRST_ONCE + static_cast<u32>(k % cfg::STAGES * ONCE_BYTES)};
+    return {static_cast<u32>(way.number(k) % cfg::AGAIN_STAGES * AGAIN_BYTES),
+            FIRST_ONCE + static_cast<u32>(k % cfg::STAGES * ONCE_BYTES)};
 }
 // It moves on from batch to batch, as all that says where does: finding it takes as long as a scan of it.
 template <int W> DEV ring_place move_on_in_ring(const ring_place &at)
@@ -157,12 +165,14 @@ struct coming_batch { // which goes on its way next
     ring_place next;
 };
 
-template <int W> DEV void fetch_batch(coming_batch &coming, const rows_params &p, const strip &s, const route<W> &way, int k)
+template <int W>
+DEV void fetch_batch(coming_batch &coming, const rows_params &p, const strip &s, const route<W> &way, int k)
 {
     repeat<0, variant::IN>([&]<int K>() {
         if constexpr (walk_reads<W, K>()) {
             if (!is_left<W, K>(k, way.batches)) {
-                fetch_places<K>(coming.rings + byte_of<K>(coming.next), coming.from.of[K], p, s, way.base(k), policy_of(comes_again<W, K>(k, way.batches)));
+                fetch_places<K>(coming.rings + byte_of<K>(coming.next), coming.from.of[K], p, s, way.base(k),
+                                policy_of(comes_again<W, K>(k, way.batches)));
             }
             coming.from.of[K] += coming.from.advance[K];
         }
@@ -170,7 +180,8 @@ template <int W> DEV void fetch_batch(coming_batch &coming, const rows_params &p
 }
 
 // Of batch k of walk W, what no walk before reads.
-template <int W> DEV void fetch_early(const coming_batch &coming, const rows_params &p, const strip &s, const route<W> &way, int k)
+template <int W>
+DEV void fetch_early(const coming_batch &coming, const rows_params &p, const strip &s, const route<W> &way, int k)
 {
     sources from;
     find_sources<W>(from, p, s, way.base(k), way.advance);
@@ -182,10 +193,12 @@ template <int W> DEV void fetch_early(const coming_batch &coming, const rows_par
     });
 }
 
-// Batch k goes on its way. Behind the last one there is none, or one of the next walk; but a group of copies all the same: they are counted.
-template <int W> DEV void fetch_next(coming_batch &coming, const rows_params &p, const strip &s, const sharing &with, const route<W> &way, int k)
+// Batch k goes on its way. Behind the last one there is none, or one of the next walk; but a group of copies all the
+// same: they are counted.
+template <int W> DEV void fetch_next(coming_batch &coming, const rows_params &p, const strip &s, const sharing &with,
+                                     const route<W> &way, int k)
 {
-    if constexpr (EARLY<W + 1> > 0) {
+    if constexpr ((EARLY<W + 1>) > 0) {
         const int early = k - way.batches;
         if (early >= 0 && early < EARLY<W + 1> && early < way.batches) {
             fetch_early(coming, p, s, find_route<W + 1>(p, s, with), early);
@@ -198,8 +211,8 @@ template <int W> DEV void fetch_next(coming_batch &coming, const rows_params &p,
     coming.next = move_on_in_ring<W>(coming.next);
 }
 
-// own[]: what tensor K's places of a batch have of the lane, from the beginning of shared memory on. The compiler knows nothing of it, or it
-// would add it up anew for each place.
+// own[]: what tensor K's places of a batch have of the lane, from the beginning of shared memory on. The compiler knows
+// nothing of it, or it would add it up anew for each place.
 DEV void find_own(u32 (&own)[IN], u32 rings, const ring_place &at)
 {
     repeat<0, variant::IN>([&]<int K>() {

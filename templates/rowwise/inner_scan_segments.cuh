@@ -1,16 +1,18 @@
-// rowwise/inner_scan_segments.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: a batch of places, what its formulas read by place, and where segments begin among its places.
+// rowwise/inner_scan_segments.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: a batch of places,
+// what its formulas read by place, and where segments begin among its places.
 #pragma once
 #include "rowwise/inner_scan_rings.cuh"
 
-namespace many {
+namespace many
+{
 
-// ---- a batch --------------------------------------------------------------------------------------------------------
+// ---- a batch -----------------------------------------------------------------------------------------
 
 struct alignas(4) col_words { // what the formulas read by place
     variant::col c[1];
 };
 
-struct near_row { // of a batch, for a scan beside one with powers
+struct near_row {      // of a batch, for a scan beside one with powers
     float sum[PLACES]; // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
     float e[PLACES];   // e^(power - reference)
     float reference;
@@ -27,8 +29,8 @@ struct batch {
     int base; // its first place
 };
 
-// Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
-// lane waits for memory in a batch of them.
+// Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known
+// to all: no lane waits for memory in a batch of them.
 constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
 constexpr int GROUPS = TOLD ? 1 : ALWAYS_CUT ? 4 : 8;
 constexpr int REFILL = GROUPS * 32 / PLACES; // batches
@@ -41,7 +43,8 @@ struct columns {
 template <int S> constexpr bool HAS_STARTS = variant::SCAN_STARTS[S] == 1 && variant::SCAN_START_OF[S] == S;
 
 // Where a column says so.
-template <int S> DEV bool starts_at(const rows_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
+template <int S> DEV bool starts_at(const rows_params &p, const variant::head &head, const strip_values &vals,
+                                    const variant::col &c, int place)
 {
     const float none[max_of(IN, SCANS)] = {};
     scan_input x = {};
@@ -53,8 +56,8 @@ template <int S> DEV bool starts_at(const rows_params &p, const variant::head &h
 template <int W> DEV bool known_once(const route<W> &way) { return WALKS > 1 && way.batches <= REFILL; }
 
 // Of batch `batch` and those behind it.
-template <int W>
-DEV void find_columns(columns &to, const rows_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int batch)
+template <int W> DEV void find_columns(columns &to, const rows_params &p, const variant::head &head,
+                                       const strip_values &vals, const route<W> &way, int batch)
 {
     if constexpr (variant::COLS) {
         col_words own[GROUPS];
@@ -92,7 +95,8 @@ DEV void publish_columns(batch &b, const columns &known, int first)
         if constexpr (variant::SCAN_STARTS[S] == 1 && !HAS_STARTS<S>) {
             b.starts[S] = b.starts[variant::SCAN_START_OF[S]];
         } else if constexpr (HAS_STARTS<S>) {
-            b.starts[S] = __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
+            b.starts[S] =
+                __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
         }
     });
     if constexpr (TOLD) {
@@ -114,8 +118,8 @@ DEV void publish_columns(batch &b, const columns &known, int first)
 }
 
 // Of batch k. Which of the places that are known is its first one?
-template <int W>
-DEV int get_columns(columns &known, const rows_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
+template <int W> DEV int get_columns(columns &known, const rows_params &p, const variant::head &head,
+                                     const strip_values &vals, const route<W> &way, int k)
 {
     const bool once = known_once(way);
     if (once ? W == 0 && k == 0 && !known.found : k % REFILL == 0) {
@@ -124,7 +128,7 @@ DEV int get_columns(columns &known, const rows_params &p, const variant::head &h
     return (once ? way.number(k) : k % REFILL) * PLACES;
 }
 
-// ---- a batch that is there -------------------------------------------------------------------------------------------
+// ---- a batch that is there ---------------------------------------------------------------------------
 
 struct batch_at_hand {
     int base;        // its first place
@@ -132,7 +136,8 @@ struct batch_at_hand {
     u32 own[IN];     // where the lane's part of each tensor is, from the beginning of shared memory on
 };
 
-template <int W> DEV void take_places(batch &b, const batch_at_hand &from, const columns &known, const unsigned char *shared_bytes)
+template <int W>
+DEV void take_places(batch &b, const batch_at_hand &from, const columns &known, const unsigned char *shared_bytes)
 {
     b.base = from.base;
 #pragma unroll

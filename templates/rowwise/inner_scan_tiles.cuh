@@ -1,10 +1,11 @@
-// rowwise/inner_scan_tiles.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: their numbers, and the strips of rows: which rows a lane has, and in which batches
-// a walk takes their places.
+// rowwise/inner_scan_tiles.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: their numbers, and the
+// strips of rows: which rows a lane has, and in which batches a walk takes their places.
 #pragma once
 #include "rowwise/vectors.cuh"
 #include "rowwise/scan_segment.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int PLACES = cfg::PLACES;
 constexpr int STRIP = 32 * V; // rows
@@ -17,13 +18,16 @@ struct strip {
     int n;        // of the lane: V, fewer at the end, 0
     int begin;    // the places that are walked along, where CUT: all of them else
     int end;
-    i64 slots;    // where the carries of its batches begin, and those of a part of it
+    i64 slots; // where the carries of its batches begin, and those of a part of it
 };
 
 constexpr bool CUT = cfg::PART > 0;
-constexpr bool LOOKS_BACK = cfg::LOOKBACK_THREADS > 0; // rows that would be shared by the warps of a block are left to rowwise/inner_scan_lookback.cuh
-static_assert(!LOOKS_BACK || (variant::SCANS == 1 && variant::SCAN_FORM[0] == SCAN_SUM && variant::SCAN_STARTS[0] != 2), "one plain sum, anew where a column says so");
-constexpr bool ALWAYS_CUT = CUT && TOPS; // as far as rows are cut at all; plain sums walk along whole rows where there are enough of them
+// rows that would be shared by the warps of a block are left to rowwise/inner_scan_lookback.cuh
+constexpr bool LOOKS_BACK = cfg::LOOKBACK_THREADS > 0;
+static_assert(!LOOKS_BACK || (variant::SCANS == 1 && variant::SCAN_FORM[0] == SCAN_SUM && variant::SCAN_STARTS[0] != 2),
+              "one plain sum, anew where a column says so");
+// as far as rows are cut at all; plain sums walk along whole rows where there are enough of them
+constexpr bool ALWAYS_CUT = CUT && TOPS;
 constexpr bool all_cut()
 {
     for (int k = 0; k < variant::SCANS; k++) {
@@ -82,14 +86,15 @@ __host__ __device__ constexpr int most_in_walk() // scans
 
 DEV int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 
-// ---- a strip ---------------------------------------------------------------------------------------------------------
+// ---- a strip -----------------------------------------------------------------------------------------
 
-// Where walks were at the batches of a row, in slots. Of each warp of the grid: as many as batches, behind one that has the counter of parts. Or of each
-// strip, where rows are so long that this is less: one more for each part, since parts begin anywhere, and for each warp that shares it. As the
-// launch counts them.
+// Where walks were at the batches of a row, in slots. Of each warp of the grid: as many as batches, behind one that has
+// the counter of parts. Or of each strip, where rows are so long that this is less: one more for each part, since parts
+// begin anywhere, and for each warp that shares it. As the launch counts them.
 constexpr bool SLOTS_OF_WARPS = cfg::CARRIES_BY_WARP;
 constexpr int CARRY_PLACES = 512;
-constexpr int CARRY_SLOTS = CARRY_PLACES / PLACES + (CUT ? CARRY_PLACES / cfg::PART : 0) + 8; // of so many places of a strip
+// of so many places of a strip
+constexpr int CARRY_SLOTS = CARRY_PLACES / PLACES + (CUT ? CARRY_PLACES / cfg::PART : 0) + 8;
 static_assert(!CUT || CARRY_PLACES % cfg::PART == 0);
 static_assert(WARPS <= 8);
 DEV i64 first_slot(int strip, int n)

@@ -1,21 +1,23 @@
-// rowwise/inner_tiles.cuh: for rowwise/inner.cuh: its numbers, and the strips of rows: which rows a thread has, how its places come to shared
-// memory, to registers, and back.
+// rowwise/inner_tiles.cuh: for rowwise/inner.cuh: its numbers, and the strips of rows: which rows a thread has, how its
+// places come to shared memory, to registers, and back.
 #pragma once
 #include "rowwise/vectors.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int WIDE = cfg::UNITS_WIDE;
 constexpr int PLACES = cfg::THREADS / WIDE * CLUSTER; // that the block works on at once, or its cluster
-constexpr int STRIP = WIDE * V;             // rows
+constexpr int STRIP = WIDE * V;                       // rows
 constexpr int UNITS = variant::IN > 0 ? WORDS / 4 : 0;
 constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
 constexpr int HELD = cfg::PER_THREAD / V; // places of a thread in shared memory
 constexpr bool TAKEN = cfg::TAKEN;
 constexpr int UNROLL = TAKEN ? HELD : 2;
-constexpr int MORE = UNITS > 1 ? 2 : 4;   // places that are read at once beyond those
+constexpr int MORE = UNITS > 1 ? 2 : 4; // places that are read at once beyond those
 constexpr int IN = max_of(variant::IN, 1);
-constexpr bool PART_LATER = UNITS == 1; // has a thread the registers to write rows that do not fill a vector by themselves?
+// has a thread the registers to write rows that do not fill a vector by themselves?
+constexpr bool PART_LATER = UNITS == 1;
 
 struct strip { // the rows of this thread
     row_at at; // the first
@@ -44,7 +46,8 @@ DEV int place_of_thread()
 }
 
 // find_norms of the rows of a strip, which every warp has.
-template <class VARIANT = variant> DEV void find_strip_norms(strip_values &vals, const rows_params &p, const typename VARIANT::head &head, const strip &s)
+template <class VARIANT = variant>
+DEV void find_strip_norms(strip_values &vals, const rows_params &p, const typename VARIANT::head &head, const strip &s)
 {
     if constexpr (count_norms<VARIANT>() > 0) {
         bool large = false;
@@ -68,7 +71,7 @@ template <class VARIANT = variant> DEV void find_strip_norms(strip_values &vals,
 // FULL: every thread has all of its places.
 DEV bool is_place(const rows_params &p, int i) { return FULL || i < p.z.n; }
 
-// ---- memory --------------------------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------------
 
 template <int K> DEV const in_type<K> *find(const rows_params &p, const strip &s, int i)
 {
@@ -91,11 +94,19 @@ DEV sources find_sources(const rows_params &p, const strip &s, int i)
 DEV targets find_targets(const rows_params &p, const strip &s, int i)
 {
     targets to = {};
-    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + i * p.out[K].stride[3]); });
+    repeat<0, variant::OUT>([&]<int K>() {
+        to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + i * p.out[K].stride[3]);
+    });
     return to;
 }
-template <int K> DEV i64 source_step(const rows_params &p, int places) { return p.in[K].stride[3] * (places * static_cast<int>(sizeof(in_type<K>))); }
-template <int K> DEV i64 target_step(const rows_params &p, int places) { return p.out[K].stride[3] * (places * static_cast<int>(sizeof(out_type<K>))); }
+template <int K> DEV i64 source_step(const rows_params &p, int places)
+{
+    return p.in[K].stride[3] * (places * static_cast<int>(sizeof(in_type<K>)));
+}
+template <int K> DEV i64 target_step(const rows_params &p, int places)
+{
+    return p.out[K].stride[3] * (places * static_cast<int>(sizeof(out_type<K>)));
+}
 
 template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_type<K> *from, int n)
 {
@@ -151,7 +162,9 @@ DEV void fetch_part(u32 held, const sources &at, const rows_params &p, const str
                         }
                     }
                 }
-                store_shared(shared_place<K>(held, k) + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word);
+                store_shared(shared_place<K>(held, k) + static_cast<u32>(w / 4) * UNIT_BYTES +
+                                 4 * static_cast<u32>(w % 4),
+                             word);
             }
         });
     }
@@ -166,7 +179,8 @@ DEV void take(piece &to, u32 held, int k)
 {
 #pragma unroll
     for (int u = 0; u < UNITS; u++) {
-        const uint4 x = load_shared16(held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + static_cast<u32>(u) * UNIT_BYTES);
+        const uint4 x =
+            load_shared16(held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + static_cast<u32>(u) * UNIT_BYTES);
         to.word[4 * u] = x.x;
         to.word[4 * u + 1] = x.y;
         to.word[4 * u + 2] = x.z;

@@ -1,18 +1,21 @@
-// rowwise/lookback_parts.cuh: for rowwise/inner_scan_lookback.cuh: parts of strips of rows, and what their blocks tell each other.
+// rowwise/lookback_parts.cuh: for rowwise/inner_scan_lookback.cuh: parts of strips of rows, and what their blocks tell
+// each other.
 //
-// Of each row of a part a word in memory, 0 before a launch, tells what the part adds: `TELLS_OWN`, or `TELLS_ALL` where a segment begins in it: what
-// comes behind it needs nothing before it. GROUP parts have a word more of each row, by the last one of them: what the group adds, and as
-// soon as it is known what all up to it do. So what is before a part is what is before its group, and on top of it what parts of the group
-// add: the same additions in the same order whoever comes first, and so the same bits in every run. A number and what it is are one word:
-// no fence waits for what else is on its way to memory.
-// It is a decoupled look-back (D. Merrill, M. Garland: Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016), of groups.
-// Nobody waits for ever: parts are taken in the order of the counter, a block tells and finishes its own in that order, and whatever is waited for, a
-// part's word or its group's, depends on parts with smaller numbers alone.
+// Of each row of a part a word in memory, 0 before a launch, tells what the part adds: `TELLS_OWN`, or `TELLS_ALL`
+// where a segment begins in it: what comes behind it needs nothing before it. GROUP parts have a word more of each row,
+// by the last one of them: what the group adds, and as soon as it is known what all up to it do. So what is before a
+// part is what is before its group, and on top of it what parts of the group
+// add: the same additions in the same order whoever comes first, and so the same bits in every run. A number and what
+// it is are one word: no fence waits for what else is on its way to memory. It is a decoupled look-back (D. Merrill, M.
+// Garland: Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016), of groups. Nobody waits for ever: parts
+// are taken in the order of the counter, a block tells and finishes its own in that order, and whatever is waited for,
+// a part's word or its group's, depends on parts with smaller numbers alone.
 #pragma once
 #include "rowwise/lookback_words.cuh"
 #include "rowwise/inner_scan_segments.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int BUFFERS = 3; // parts that a block holds
 
@@ -20,33 +23,38 @@ DEV int warp_of_block() { return __shfl_sync(ALL_LANES, static_cast<int>(threadI
 
 // What one warp of a block finds out for the others about a part (look_ahead): a few parts ahead of them.
 struct lookback_part {
-    row_at first; // row of its strip
-    int strip;    // c.strips: there is no part any more
-    int number;   // along the strip, in the order of the walk
+    row_at first;        // row of its strip
+    int strip;           // c.strips: there is no part any more
+    int number;          // along the strip, in the order of the walk
     u32 starts[WORKERS]; // of each piece: bits of places where segments begin
 };
-constexpr int KNOWN = 8; // parts that may be known at the same time: three to come, and those that warps of the block still work on
-DEV int slot_of(int turn) { return static_cast<int>(static_cast<u32>(turn) % KNOWN); } // of the block's part of that number
+// parts that may be known at the same time: three to come, and those that warps of the block still work on
+constexpr int KNOWN = 8;
+// of the block's part of that number
+DEV int slot_of(int turn) { return static_cast<int>(static_cast<u32>(turn) % KNOWN); }
 
 DEV bool is_part(const lookback &c, const lookback_part &at) { return at.strip < c.strips; }
 DEV int first_of(const lookback &c, const lookback_part &at) // place
 {
     return (in_reverse<0>() ? c.parts - 1 - at.number : at.number) * LOOKBACK_PART;
 }
-DEV int piece_of(const lookback &c, const lookback_part &at) { return first_of(c, at) + warp_of_block() * PIECE; } // the first place of the warp's piece
+// the first place of the warp's piece
+DEV int piece_of(const lookback &c, const lookback_part &at) { return first_of(c, at) + warp_of_block() * PIECE; }
 DEV strip strip_of(const rows_params &p, const lookback_part &at) { return strip_from(p, at.first, 0); }
 
 struct lookback_scratch {
     lookback_part part[KNOWN];
-    float own[BUFFERS][WORKERS][V][32]; // what pieces add; then what those of the part before them do, behind the last start
-    bool begun[BUFFERS][WORKERS];       // does a segment begin before a piece, in the part?
-    float sum[BUFFERS][V][32];          // what the part adds
-    float before[BUFFERS][V][32];       // what is before it
+    // what pieces add; then what those of the part before them do, behind the last start
+    float own[BUFFERS][WORKERS][V][32];
+    bool begun[BUFFERS][WORKERS]; // does a segment begin before a piece, in the part?
+    float sum[BUFFERS][V][32];    // what the part adds
+    float before[BUFFERS][V][32]; // what is before it
 };
-static_assert(sizeof(lookback_scratch) <= KNOWN * (24 + 4 * WORKERS) + BUFFERS * (WORKERS + 4 * STRIP * (WORKERS + 2)) + 64,
+static_assert(sizeof(lookback_scratch) <=
+                  KNOWN * (24 + 4 * WORKERS) + BUFFERS * (WORKERS + 4 * STRIP * (WORKERS + 2)) + 64,
               "lookback_static_bytes of gen/rowwise/plan_scan.c");
 
-// ---- what blocks tell each other -----------------------------------------------------------------------------------------
+// ---- what blocks tell each other ---------------------------------------------------------------------
 
 constexpr u32 TELLS_OWN = 1, TELLS_ALL = 2;
 
@@ -130,10 +138,18 @@ struct look_back {
     const u64 *words; // of the lane's rows, of the part's group
     int group;        // groups that are before it
     int first;        // of the window
-    int from;         // of the window: the nearest group that tells all, or none is before; behind that window, the first one. -1: still to be found
+    // of the window: the nearest group that tells all, or none is before; behind that window, the first one. -1: still
+    // to be found
+    int from;
 
-    __device__ __forceinline__ look_back(const u64 *words, int group) : words(words), group(group), first(group - GROUPS_AT_ONCE), from(-1) {}
-    __device__ __forceinline__ const u64 *words_of(int other) const { return words + GROUP * STRIP - static_cast<i64>(group - other) * GROUP_WORDS; }
+    __device__ __forceinline__ look_back(const u64 *words, int group)
+        : words(words), group(group), first(group - GROUPS_AT_ONCE), from(-1)
+    {
+    }
+    __device__ __forceinline__ const u64 *words_of(int other) const
+    {
+        return words + GROUP * STRIP - static_cast<i64>(group - other) * GROUP_WORDS;
+    }
     __device__ __forceinline__ u32 here() const // groups of the window that there are
     {
         return first < 0 ? (1u << GROUPS_AT_ONCE) - (1u << min(-first, GROUPS_AT_ONCE)) : (1u << GROUPS_AT_ONCE) - 1;
@@ -169,8 +185,10 @@ struct look_back {
     }
 };
 
-// What parts of the group before the part add, all of which must have told it, and by the last part of a group what the group adds.
-DEV void take_group(float (&local)[V], float (&own)[V], const window<GROUP - 1> &near, u32 here, const float (&sum)[V], bool begins)
+// What parts of the group before the part add, all of which must have told it, and by the last part of a group what the
+// group adds.
+DEV void take_group(float (&local)[V], float (&own)[V], const window<GROUP - 1> &near, u32 here, const float (&sum)[V],
+                    bool begins)
 {
     near.add(local, 0, here);
 #pragma unroll
@@ -179,8 +197,9 @@ DEV void take_group(float (&local)[V], float (&own)[V], const window<GROUP - 1> 
     }
 }
 
-// What is before a part that the block holds, by one warp; the last part of a group tells what the group adds. Words of the group's parts and of the
-// groups before it are asked for together, whether they are there or not: all of them are on their way at once. `sum`: what the part adds.
+// What is before a part that the block holds, by one warp; the last part of a group tells what the group adds. Words of
+// the group's parts and of the groups before it are asked for together, whether they are there or not: all of them are
+// on their way at once. `sum`: what the part adds.
 DEV void find_before(float (&before)[V], const lookback &c, const lookback_part &at, const float (&sum)[V])
 {
     const bool last = at.number % GROUP == GROUP - 1;
@@ -241,11 +260,11 @@ DEV void find_before(float (&before)[V], const lookback &c, const lookback_part 
     }
 }
 
-// ---- in a block -------------------------------------------------------------------------------------------------------------
+// ---- in a block --------------------------------------------------------------------------------------
 
-// The warps of a block meet in every turn, where what is before the part of that number is there, and what the next one adds; ahead of turn 0, where
-// what the first one adds is, and ahead of that, where the first parts are known. Two barriers in turn: who is not waited for arrives at one
-// and may wait at the other before the first is over.
+// The warps of a block meet in every turn, where what is before the part of that number is there, and what the next one
+// adds; ahead of turn 0, where what the first one adds is, and ahead of that, where the first parts are known. Two
+// barriers in turn: who is not waited for arrives at one and may wait at the other before the first is over.
 DEV void exchange_at(int turn) { barrier_sync(2 + static_cast<u32>(turn & 1), cfg::LOOKBACK_THREADS); }
 DEV void pass_by(int turn) { barrier_arrive(2 + static_cast<u32>(turn & 1), cfg::LOOKBACK_THREADS); }
 
@@ -263,7 +282,7 @@ DEV void find_part(lookback_part &to, const rows_params &p, const lookback &c, u
 }
 DEV void find_starts(lookback_part &to, const rows_params &p, const variant::head &head, const lookback &c)
 {
-    constexpr int AT_ONCE = 4; // pieces
+    constexpr int AT_ONCE = 4;    // pieces
     const strip_values vals = {}; // columns alone say where segments begin
 #pragma unroll 1
     for (int first = 0; first < WORKERS; first += AT_ONCE) {
@@ -280,7 +299,8 @@ DEV void find_starts(lookback_part &to, const rows_params &p, const variant::hea
         for (int k = 0; k < AT_ONCE; k++) {
             bool start = false;
             if constexpr (HAS_STARTS<0>) {
-                start = lane_of_warp() < PIECE && place[k] < p.z.n && starts_at<0>(p, head, vals, columns[k].c[0], place[k]);
+                start = lane_of_warp() < PIECE && place[k] < p.z.n &&
+                        starts_at<0>(p, head, vals, columns[k].c[0], place[k]);
             }
             const u32 starts = __ballot_sync(ALL_LANES, start);
             if (lane_of_warp() == 0 && first + k < WORKERS) {
@@ -318,8 +338,8 @@ DEV void look_ahead(const rows_params &p, const lookback &c, lookback_scratch &s
     }
 }
 
-// By two warps, of every second part each: what is before it, for which a warp so has two turns. Of the last part of a group it has to know what
-// that adds, and waits for it.
+// By two warps, of every second part each: what is before it, for which a warp so has two turns. Of the last part of a
+// group it has to know what that adds, and waits for it.
 DEV void look_back(const lookback &c, lookback_scratch &shared, int which)
 {
     for (int turn = -2; turn < which - 1; turn++) {
@@ -354,7 +374,8 @@ DEV void look_back(const lookback &c, lookback_scratch &shared, int which)
 }
 
 // By the warps that hold pieces: what each adds. Some of them add these up, one row of each lane, and tell it.
-DEV void leave_piece(const float (&sum)[V], const lookback &c, const lookback_part &at, lookback_scratch &shared, int buffer)
+DEV void leave_piece(const float (&sum)[V], const lookback &c, const lookback_part &at, lookback_scratch &shared,
+                     int buffer)
 {
     const int warp = warp_of_block();
     const int lane = lane_of_warp();
@@ -381,7 +402,8 @@ DEV void leave_piece(const float (&sum)[V], const lookback &c, const lookback_pa
         begun |= begins;
     }
     shared.sum[buffer][warp][lane] = all;
-    publish_one(c.words_of(at.strip, at.number / GROUP) + at.number % GROUP * STRIP + lane * V + warp, told_word(begun ? TELLS_ALL : TELLS_OWN, all));
+    publish_one(c.words_of(at.strip, at.number / GROUP) + at.number % GROUP * STRIP + lane * V + warp,
+                told_word(begun ? TELLS_ALL : TELLS_OWN, all));
 }
 
 // What is before the warp's piece.

@@ -1,15 +1,16 @@
-// rowwise/lookback_words.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: the workspace between them. Whose rows they are is decided by the former, which
-// leaves that in `left`, and clears what is the latter's.
+// rowwise/lookback_words.cuh: for rowwise/inner_scan.cuh and rowwise/inner_scan_lookback.cuh: the workspace between
+// them. Whose rows they are is decided by the former, which leaves that in `left`, and clears what is the latter's.
 #pragma once
 #include "rowwise/inner_scan_tiles.cuh"
 
-namespace many {
+namespace many
+{
 
 // Warps that hold pieces of a part; beside them there is one that looks ahead, and two that look back.
 constexpr int WORKERS = LOOKS_BACK ? cfg::LOOKBACK_THREADS / 32 - 3 : 1;
 constexpr int PIECE = LOOKS_BACK ? cfg::LOOKBACK_BATCHES * PLACES : 1; // places of a warp
-constexpr int LOOKBACK_PART = WORKERS * PIECE;                      // places of a part
-constexpr int GROUP = cfg::LOOKBACK_GROUP;                          // parts of a group
+constexpr int LOOKBACK_PART = WORKERS * PIECE;                         // places of a part
+constexpr int GROUP = cfg::LOOKBACK_GROUP;                             // parts of a group
 constexpr int GROUP_WORDS = (GROUP + 1) * STRIP;
 
 struct lookback {
@@ -54,7 +55,8 @@ DEV void leave_rows(const rows_params &p, bool left)
     }
     const i64 units = static_cast<i64>(c.strips) * c.groups * (GROUP_WORDS / 2);
     uint4 *const to = reinterpret_cast<uint4 *>(c.words);
-    for (i64 i = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; i < units; i += static_cast<i64>(gridDim.x) * cfg::THREADS) {
+    for (i64 i = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; i < units;
+         i += static_cast<i64>(gridDim.x) * cfg::THREADS) {
         to[i] = make_uint4(0, 0, 0, 0);
     }
 }

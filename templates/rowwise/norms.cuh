@@ -1,9 +1,11 @@
-// norms.cuh: for the kernels of rows: rows whose logarithm of a sum is given, and too large for f32 to hold the logarithm, are added up once more.
-// Few rows are: each warp does it alone, from memory. Rows may be written over where they are read, so nobody goes on before all are done.
+// norms.cuh: for the kernels of rows: rows whose logarithm of a sum is given, and too large for f32 to hold the
+// logarithm, are added up once more. Few rows are: each warp does it alone, from memory. Rows may be written over where
+// they are read, so nobody goes on before all are done.
 #pragma once
 #include "rowwise/rows.cuh"
 
-namespace many {
+namespace many
+{
 
 template <class VARIANT> __host__ __device__ constexpr int count_norms()
 {
@@ -24,9 +26,11 @@ template <class VARIANT> __host__ __device__ constexpr bool norms_first()
     }
 }
 
-// Rows along an inner dim: a lane has rows of its own, and all warps have the same. Else LANES beside each other share one.
-template <class VARIANT, bool INNER_DIM>
-DEV void add_up_row(typename VARIANT::vals &vals, const rows_params &p, const typename VARIANT::head &head, const row_at &at, bool here)
+// Rows along an inner dim: a lane has rows of its own, and all warps have the same. Else LANES beside each other share
+// one.
+template <class VARIANT, bool INNER_DIM> DEV void add_up_row(typename VARIANT::vals &vals, const rows_params &p,
+                                                             const typename VARIANT::head &head, const row_at &at,
+                                                             bool here)
 {
     constexpr int NORMS = count_norms<VARIANT>();
     constexpr int LANES = INNER_DIM ? 1 : min_of(TEAM, 32);
@@ -59,10 +63,11 @@ DEV void exchange_readers()
     }
 }
 
-// By all threads of a block, or of a cluster, behind begin() of the row, once: ahead of the passes (FIRST) or behind what the first one adds up.
-// `here`: there is one.
-template <bool FIRST, class VARIANT = variant>
-DEV void find_norms(typename VARIANT::vals &vals, const rows_params &p, const typename VARIANT::head &head, const row_at &at, bool here)
+// By all threads of a block, or of a cluster, behind begin() of the row, once: ahead of the passes (FIRST) or behind
+// what the first one adds up. `here`: there is one.
+template <bool FIRST, class VARIANT = variant> DEV void find_norms(typename VARIANT::vals &vals, const rows_params &p,
+                                                                   const typename VARIANT::head &head, const row_at &at,
+                                                                   bool here)
 {
     if constexpr (count_norms<VARIANT>() > 0 && norms_first<VARIANT>() == FIRST) {
         if (__any_sync(ALL_LANES, here && VARIANT::has_large(vals))) {

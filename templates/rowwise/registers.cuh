@@ -1,36 +1,39 @@
-// rowwise/registers.cuh: kernels: rows of several tensors in, rows of several tensors out, and sums over all rows: the backward
-// pass of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
+// rowwise/registers.cuh: kernels: rows of several tensors in, rows of several tensors out, and sums over all rows: the
+// backward pass of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
 //
-// LATHE_ENTRY(rows): blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn: BLOCKS of them where there are sums
-// over the rows, or PREFETCH, or params.carries (several walks along a row that does not fit registers), else one for each group.
-// Column sums stay in registers over all rows of a block and leave it once, into params.columns [block][site][n]; sums over
-// everything into params.sums [block][site].
-// LATHE_ENTRY(columns), launched where PER_THREAD == 0 and there are column sums: a row does not fit registers, so columns are
-// read again, each by its own thread, which writes the rows, too: COLUMN_PARTS x ceil(n / (128 VECTOR)) blocks of 128 threads.
-// What the rows' reductions gave is taken from params.values, where the first kernel left it.
-// LATHE_ENTRY(sum): adds up what the blocks left, in an order that the plan decides: the same bits in every run. 256 threads, a
-// multiple of GRADS blocks; a gradient is written whole, also where nothing was added to it.
+// LATHE_ENTRY(rows): blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn: BLOCKS of them where there
+// are sums over the rows, or PREFETCH, or params.carries (several walks along a row that does not fit registers), else
+// one for each group. Column sums stay in registers over all rows of a block and leave it once, into params.columns
+// [block][site][n]; sums over everything into params.sums [block][site].
+// LATHE_ENTRY(columns), launched where PER_THREAD == 0 and there are column sums: a row does not fit registers, so
+// columns are read again, each by its own thread, which writes the rows, too: COLUMN_PARTS x ceil(n / (128 VECTOR))
+// blocks of 128 threads. What the rows' reductions gave is taken from params.values, where the first kernel left it.
+// LATHE_ENTRY(sum): adds up what the blocks left, in an order that the plan decides: the same bits in every run. 256
+// threads, a multiple of GRADS blocks; a gradient is written whole, also where nothing was added to it.
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
-// INNER: rows run along an inner dim, and those of the last dim are neighbours: a warp has 32 rows, a row a lane of every warp.
+// INNER: rows run along an inner dim, and those of the last dim are neighbours: a warp has 32 rows, a row a lane of
+// every warp.
 // PER_THREAD > 0: rows are read once and stay in registers as they were loaded; n <= (threads per row) * PER_THREAD.
 // REREAD: every pass reads its rows again, from L1 and L2, so that registers hold a part of them: n as above, no scans.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
 // AT_ONCE: vectors of a thread whose formulas may overlap; more would take registers for what the columns read.
-// PREFETCH: the next row is on its way while one is worked on; with SHARED_NEXT to shared memory, which takes no registers.
+// PREFETCH: the next row is on its way while one is worked on; with SHARED_NEXT to shared memory, which takes no
+// registers.
 #include "rowwise/vectors.cuh"
 #include "rowwise/scan.cuh"
 #include "rowwise/scatter.cuh"
 #include "rowwise/sums.cuh"
 
-namespace many {
+namespace many
+{
 
-// ---- the variant over the row ----------------------------------------------------------------------------------
+// ---- the variant over the row ------------------------------------------------------------------------
 
-template <int P>
-DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const rows_params &p, const variant::head &head,
-                      const variant::vals &vals, const place &row, int first)
+template <int P> DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const rows_params &p,
+                                       const variant::head &head, const variant::vals &vals, const place &row,
+                                       int first)
 {
     float done[VECTORS];
 #pragma unroll
@@ -49,10 +52,12 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const r
 
 constexpr bool REREAD = cfg::REREAD && IN_REGISTERS;
 constexpr bool HELD = IN_REGISTERS && !REREAD; // between the passes
-static_assert(!REREAD || (variant::SCANS == 0 && !PREFETCH && V > 1), "rows that are read again: vectors, without scans");
+static_assert(!REREAD || (variant::SCANS == 0 && !PREFETCH && V > 1),
+              "rows that are read again: vectors, without scans");
 
-constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the second kernel writes them: it reads the rows again
-constexpr int CHUNK = VECTORS * TEAM * V;                       // elements that the team works on at once
+// else the second kernel writes them: it reads the rows again
+constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0;
+constexpr int CHUNK = VECTORS * TEAM * V; // elements that the team works on at once
 static_assert(IN_REGISTERS || CHUNK == variant::CHUNK, "host and device disagree about the chunks of a row");
 
 DEV void clear_scanned(float (&scanned)[VECTORS][SCANS][V])
@@ -69,11 +74,11 @@ DEV void clear_scanned(float (&scanned)[VECTORS][SCANS][V])
     }
 }
 
-// Walk W along the row, from chunk to chunk: its scans, and those of the walks before, of this chunk, once more; the last one
-// finishes the elements. Without scans there is one walk.
-template <int W>
-DEV void walk_row(const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row, piece (&held)[VECTORS],
-                  totals &total, scan_scratch &scans, int &turn)
+// Walk W along the row, from chunk to chunk: its scans, and those of the walks before, of this chunk, once more; the
+// last one finishes the elements. Without scans there is one walk.
+template <int W> DEV void walk_row(const rows_params &p, const variant::head &head, const variant::vals &vals,
+                                   const place &row, piece (&held)[VECTORS], totals &total, scan_scratch &scans,
+                                   int &turn)
 {
     constexpr bool LAST = W + 1 == WALKS;
     constexpr bool SCANNED = variant::SCANS > 0;
@@ -157,8 +162,8 @@ DEV void fill_first(const rows_params &p, const place &row)
 }
 
 // One row of each team, which is in `held` where it fits registers.
-DEV void run(const rows_params &p, const variant::head &head, variant::vals &vals, const place &row, piece (&held)[VECTORS],
-             totals &total, scratch &shared, scan_scratch &scans, int &turn)
+DEV void run(const rows_params &p, const variant::head &head, variant::vals &vals, const place &row,
+             piece (&held)[VECTORS], totals &total, scratch &shared, scan_scratch &scans, int &turn)
 {
     const int lane = lane_in_team();
     find_norms<true>(vals, p, head, row.at, row.here);
@@ -185,7 +190,8 @@ DEV void run(const rows_params &p, const variant::head &head, variant::vals &val
         }
         variant::update<P>(vals, red, p.x, p.z, head);
     });
-    repeat<IN_REGISTERS ? WALKS - 1 : 0, WALKS>([&]<int W>() { walk_row<W>(p, head, vals, row, held, total, scans, turn); });
+    repeat<IN_REGISTERS ? WALKS - 1 : 0, WALKS>(
+        [&]<int W>() { walk_row<W>(p, head, vals, row, held, total, scans, turn); });
     fill_first(p, row);
     leave_row(p, head, vals, row, total.sum);
     if (row.here && lane == 0) {
@@ -195,11 +201,11 @@ DEV void run(const rows_params &p, const variant::head &head, variant::vals &val
     }
 }
 
-// cfg::REGISTERS to live with: the rows, the sums, one pass over a part of it, addresses. Without a limit the compiler spreads
-// out and fewer rows are under way at once, which costs bandwidth.
+// cfg::REGISTERS to live with: the rows, the sums, one pass over a part of it, addresses. Without a limit the compiler
+// spreads out and fewer rows are under way at once, which costs bandwidth.
 
-// What blocks of later on read, or this one's next turn, comes to L2 while the loads of this one are under way: where that is a row of
-// the same outer dims.
+// What blocks of later on read, or this one's next turn, comes to L2 while the loads of this one are under way: where
+// that is a row of the same outer dims.
 DEV void prefetch_rows(const rows_params &p, const place &row)
 {
     const int ahead = min(static_cast<int>(gridDim.x), MIN_BLOCKS * count_sms()) * cfg::ROWS_PER_BLOCK;
@@ -210,7 +216,8 @@ DEV void prefetch_rows(const rows_params &p, const place &row)
             constexpr int LINE = 128 / static_cast<int>(sizeof(in_type<K>));
             const in_type<K> *from = row_of<in_type<K>>(p.in[K], next);
 #pragma unroll 1
-            for (int i = lane_in_team() * LINE; i < (first_of_in<variant, K>() > 0 ? first_of_in<variant, K>() : p.z.n); i += TEAM * LINE) {
+            for (int i = lane_in_team() * LINE; i < (first_of_in<variant, K>() > 0 ? first_of_in<variant, K>() : p.z.n);
+                 i += TEAM * LINE) {
                 prefetch_line(from + i);
             }
         });
@@ -304,7 +311,8 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
     if constexpr (variant::COLUMNS > 0 && !IN_REGISTERS) {
         const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
         const int part = static_cast<int>(blockIdx.x) % cfg::COLUMN_PARTS;
-        const int i = (static_cast<int>(blockIdx.x) / cfg::COLUMN_PARTS * COLUMN_THREADS + static_cast<int>(threadIdx.x)) * V;
+        const int i =
+            (static_cast<int>(blockIdx.x) / cfg::COLUMN_PARTS * COLUMN_THREADS + static_cast<int>(threadIdx.x)) * V;
         const variant::head head = variant::make_head(p.x, p.z);
         float column[COLUMNS][V] = {};
         if (part >= total_rows || (variant::SCATTERS == 0 && i >= p.z.n)) { // of scatters the whole warp takes part

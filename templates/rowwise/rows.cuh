@@ -1,10 +1,11 @@
-// rowwise/rows.cuh: for rowwise/registers.cuh: its numbers, and the tensors of rows: where a row lies, how pieces of it are read and
-// written.
+// rowwise/rows.cuh: for rowwise/registers.cuh: its numbers, and the tensors of rows: where a row lies, how pieces of it
+// are read and written.
 #pragma once
 #include "common/ptx_cluster.cuh"
 #include "common/concepts.cuh"
 
-namespace many {
+namespace many
+{
 
 static_assert(rows_variant<variant, inputs, rows_params>,
               "variant.gen.cuh does not fill the slots of a kernel of rows: templates/README.md lists them, "
@@ -34,14 +35,16 @@ constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
 constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
 // TALL: a thread has neighbours along its row, so that a scan meets the other threads once for all of them.
 constexpr bool TALL = cfg::INNER && variant::SCANS > 0 && variant::COLUMNS == 0;
-constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : TALL ? 8 : V == 1 ? 4 : 1; // of one thread and tensor at once
+// of one thread and tensor at once
+constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : TALL ? 8 : V == 1 ? 4 : 1;
 // BY_WARP: a warp has neighbours along its row, so that a scan's warps meet once for all vectors of their threads.
 constexpr bool BY_WARP = variant::SCANS > 0 && IN_REGISTERS && !cfg::INNER;
-constexpr int STEP = TALL ? 1 : BY_WARP ? min_of(TEAM, 32) * V : TEAM * V;              // from one of them to the next
+constexpr int STEP = TALL ? 1 : BY_WARP ? min_of(TEAM, 32) * V : TEAM * V; // from one of them to the next
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr bool SHARED_NEXT = cfg::SHARED_NEXT && PREFETCH; // it waits in shared memory
 constexpr int WARPS = cfg::THREADS / 32;
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+// a quarter of an SM: 512 registers x 32 lanes
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16));
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
 constexpr bool INNER = cfg::INNER;
 constexpr bool FULL = cfg::FULL; // every thread has PER_THREAD elements of each row, none beyond its end
@@ -51,13 +54,18 @@ constexpr int COLUMNS = max_of(variant::COLUMNS, 1);
 constexpr int SUMS = max_of(variant::SUMS, 1);
 constexpr int OUT = max_of(variant::OUT, 1);
 constexpr int COLUMN_THREADS = 128;
-constexpr int SUM_THREADS = 256, SUM_BLOCKS = 4; // of an SM: 64 registers hold a round of loads. Where nothing is said, ptxas awaits one load before the next one
+// of an SM: 64 registers hold a round of loads. Where nothing is said, ptxas awaits one load before the next one
+constexpr int SUM_THREADS = 256, SUM_BLOCKS = 4;
 
 static_assert(INNER || WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
               "with several rows per block, a row belongs to 1, 2, 4, 8, 16 or 32 threads");
-static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1), "with cfg::INNER, the lanes of a warp have 32 rows, an element each");
+static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1),
+              "with cfg::INNER, the lanes of a warp have 32 rows, an element each");
 
-DEV int team_of_thread() { return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM); }
+DEV int team_of_thread()
+{
+    return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM);
+}
 DEV int cluster_rank() { return static_cast<int>(blockIdx.x) % CLUSTER; }
 DEV int lane_in_team()
 {
@@ -79,12 +87,15 @@ DEV int own_first() // of a chunk, the first element of this thread
     }
 }
 
-// ---- the tensors of rows ---------------------------------------------------------------------------------------
+// ---- the tensors of rows -----------------------------------------------------------------------------
 
 template <int K> using in_type = typename pick_type<K, variant::in_types>::type;
 template <int K> using out_type = typename pick_type<K, variant::out_types>::type;
 
-template <int K> __host__ __device__ constexpr int words_of() { return max_of(1, V * static_cast<int>(sizeof(in_type<K>)) / 4); }
+template <int K> __host__ __device__ constexpr int words_of()
+{
+    return max_of(1, V * static_cast<int>(sizeof(in_type<K>)) / 4);
+}
 template <int K> __host__ __device__ constexpr int first_word()
 {
     if constexpr (K == 0) {
@@ -110,16 +121,17 @@ constexpr bool has_lead()
 }
 constexpr bool HAS_LEAD = has_lead();
 
-// Scans with powers have few instructions to spare: where a row lies in the tensors is found once, and where there is one row of each outer dim
-// without these.
+// Scans with powers have few instructions to spare: where a row lies in the tensors is found once, and where there is
+// one row of each outer dim without these.
 constexpr bool FOUND_ONCE = BY_WARP && (variant::SCAN_FORM[0] == SCAN_LOG || variant::SCAN_FORM[0] == SCAN_WEIGHTED);
-constexpr bool LAST_AGAIN = FOUND_ONCE && WHOLE_BLOCK; // behind the last row it is asked for once more, and nothing is asked about it
+// behind the last row it is asked for once more, and nothing is asked about it
+constexpr bool LAST_AGAIN = FOUND_ONCE && WHOLE_BLOCK;
 
 struct place { // a row
     row_at at;
-    bool here; // false: the threads have none, and take part in shuffles only
-    uint4 *unit; // SHARED_NEXT: the thread's first one in shared memory
-    piece lead;  // HAS_LEAD: that element of every tensor
+    bool here;                                       // false: the threads have none, and take part in shuffles only
+    uint4 *unit;                                     // SHARED_NEXT: the thread's first one in shared memory
+    piece lead;                                      // HAS_LEAD: that element of every tensor
     i64 in[FOUND_ONCE ? max_of(variant::IN, 1) : 1]; // FOUND_ONCE: where it begins, in elements
     i64 out[FOUND_ONCE ? OUT : 1];
 };
@@ -153,7 +165,10 @@ DEV row_at place_of(const row_sizes &z, int row)
     return at;
 }
 
-template <class TENSOR> DEV i64 offset_of(const TENSOR &t, const row_at &at) { return at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2]; }
+template <class TENSOR> DEV i64 offset_of(const TENSOR &t, const row_at &at)
+{
+    return at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2];
+}
 DEV void find_place(place &to, const rows_params &p, int row)
 {
     if constexpr (FOUND_ONCE) {
@@ -225,7 +240,8 @@ template <int K, reading HOW> DEV void load_piece(piece &to, const in_type<K> *p
     }
 }
 
-// The same of element i, of a tensor that has the first COUNT elements of a row alone; zeros come in the place of the others.
+// The same of element i, of a tensor that has the first COUNT elements of a row alone; zeros come in the place of the
+// others.
 template <int K, int COUNT> DEV void load_first(piece &to, const in_type<K> *row, int i)
 {
     constexpr int FIRST = first_word<K>();
@@ -307,7 +323,7 @@ template <int K, int COUNT> DEV void store_first(out_type<K> *row, const float (
     }
 }
 
-template <int K> constexpr int OUT_WORDS = max_of(1, V * static_cast<int>(sizeof(out_type<K>)) / 4);
+template <int K> constexpr int OUT_WORDS = max_of(1, V *static_cast<int>(sizeof(out_type<K>)) / 4);
 // The first n elements of words, in a loop: it is seldom asked, and soon compiled.
 template <int K, int COUNT> DEV void store_some_words(out_type<K> *p, const u32 (&words)[COUNT], int n)
 {
@@ -361,7 +377,8 @@ template <int COUNT> DEV void forget(piece (&held)[COUNT])
 }
 
 // READS: of which tensors, as bits; nothing comes in the place of the others.
-template <int COUNT, int STEP, reading HOW, int READS = -1> DEV void load_pieces(piece (&held)[COUNT], const rows_params &p, const place &row, int first)
+template <int COUNT, int STEP, reading HOW, int READS = -1>
+DEV void load_pieces(piece (&held)[COUNT], const rows_params &p, const place &row, int first)
 {
     repeat<0, variant::IN>([&]<int K>() {
         if constexpr ((READS >> K & 1) == 0) {
@@ -389,7 +406,8 @@ DEV void load_lead(place &row, const rows_params &p)
 {
     if constexpr (HAS_LEAD) {
         repeat<0, variant::IN>([&]<int K>() {
-            const in_type<K> *from = row_read<K>(p, row) + (variant::WALK_REVERSE[variant::SCAN_WALK[0]] ? p.z.n - 1 : 0);
+            const in_type<K> *from =
+                row_read<K>(p, row) + (variant::WALK_REVERSE[variant::SCAN_WALK[0]] ? p.z.n - 1 : 0);
             if constexpr (V == 1 || sizeof(in_type<K>) == 4) {
                 row.lead.word[first_word<K>()] = __float_as_uint(m_load(from, 0));
             } else {
@@ -410,7 +428,7 @@ DEV void copy_unit(u32 to, const void *from, int bytes = 16)
     }
 }
 
-// ---- rows in shared memory: each thread has places for what it loads itself, and meets nobody --------------------------------------
+// ---- rows in shared memory: each thread has places for what it loads itself, and meets nobody --------
 
 constexpr int PIECE_UNITS = (WORDS + 3) / 4; // of 16 bytes, of a piece
 constexpr int ROW_UNITS = VECTORS * PIECE_UNITS * cfg::THREADS;
@@ -466,13 +484,15 @@ DEV void make_columns(const rows_params &p, const variant::head &head, bool want
 }
 
 // What is read by row and column.
-DEV void make_cells(const rows_params &p, const variant::head &head, const variant::vals &vals, bool wanted, variant::col (&c)[V])
+DEV void make_cells(const rows_params &p, const variant::head &head, const variant::vals &vals, bool wanted,
+                    variant::col (&c)[V])
 {
     if (wanted) {
         fill_cells<variant, V>(p.x, p.z, head, vals, c);
     }
 }
-DEV void make_columns(const rows_params &p, const variant::head &head, const variant::vals &vals, bool wanted, int i, variant::col (&c)[V])
+DEV void make_columns(const rows_params &p, const variant::head &head, const variant::vals &vals, bool wanted, int i,
+                      variant::col (&c)[V])
 {
     make_columns(p, head, wanted, i, c);
     make_cells(p, head, vals, wanted, c);

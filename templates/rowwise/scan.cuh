@@ -1,9 +1,11 @@
-// rowwise/scan.cuh: for rowwise/registers.cuh: scans along a row in segments, by the threads of a team, from piece to piece.
+// rowwise/scan.cuh: for rowwise/registers.cuh: scans along a row in segments, by the threads of a team, from piece to
+// piece.
 #pragma once
 #include "rowwise/scan_reference.cuh"
 #include "rowwise/scan_segment.cuh"
 
-namespace many {
+namespace many
+{
 
 template <int S, class SHUFFLE> DEV aggregate shuffled(const aggregate &x, const SHUFFLE &shuffle)
 {
@@ -30,7 +32,8 @@ template <int S, int LANES> DEV aggregate from_before(const aggregate &x, int st
     });
 }
 
-// Of an aggregate of each thread of a team's part of a warp: `mine` becomes what comes before it in the walk, `all` what they hand on.
+// Of an aggregate of each thread of a team's part of a warp: `mine` becomes what comes before it in the walk, `all`
+// what they hand on.
 template <int S> DEV void scan_lanes(aggregate &mine, aggregate &all)
 {
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
@@ -72,7 +75,8 @@ template <int S> DEV void scan_warps(aggregate &before, aggregate &all, aggregat
     all = walked;
 }
 
-// Of an aggregate of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team hands on.
+// Of an aggregate of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team
+// hands on.
 template <int S> DEV void scan_team(aggregate &mine, aggregate &all, aggregate (&part)[SCAN_PARTS])
 {
     if constexpr (INNER) {
@@ -100,9 +104,10 @@ template <int S> DEV void scan_team(aggregate &mine, aggregate &all, aggregate (
     }
 }
 
-// N neighbours with powers, no start among them: their sum below one reference, so that each costs one exponential; e: what each
-// adds to it. False: there are starts, or infinities that the difference of two would spoil.
-template <int S, int N> DEV bool add_together(aggregate &all, float (&e)[N], const scan_input (&x)[N], const aggregate (&one)[N])
+// N neighbours with powers, no start among them: their sum below one reference, so that each costs one exponential; e:
+// what each adds to it. False: there are starts, or infinities that the difference of two would spoil.
+template <int S, int N>
+DEV bool add_together(aggregate &all, float (&e)[N], const scan_input (&x)[N], const aggregate (&one)[N])
 {
     float top = -INF;
     bool starts = false;
@@ -125,10 +130,10 @@ template <int S, int N> DEV bool add_together(aggregate &all, float (&e)[N], con
     return true;
 }
 
-// The scan at those neighbours, behind `before`, with the largest reference for all of them. False: at the first one that would be too
-// large a reference, and small sums would vanish.
-template <int S, int N>
-DEV bool scan_together(float (&q)[N], const aggregate &before, const aggregate &all, const float (&e)[N], const scan_input (&x)[N], const aggregate (&one)[N])
+// The scan at those neighbours, behind `before`, with the largest reference for all of them. False: at the first one
+// that would be too large a reference, and small sums would vanish.
+template <int S, int N> DEV bool scan_together(float (&q)[N], const aggregate &before, const aggregate &all,
+                                               const float (&e)[N], const scan_input (&x)[N], const aggregate (&one)[N])
 {
     constexpr float FAR = 40.0f;
     const float top = fmaxf(top_of(before), top_of(all));
@@ -153,7 +158,7 @@ DEV bool scan_together(float (&q)[N], const aggregate &before, const aggregate &
 // N neighbours of a thread, in the order of memory.
 template <int N> struct neighbours {
     aggregate own; // what they hand on
-    float e[N];  // where `together`, what each adds
+    float e[N];    // where `together`, what each adds
     bool together;
 };
 
@@ -174,8 +179,8 @@ template <int S, int N> DEV void add_neighbours(neighbours<N> &to, const scan_in
 }
 
 // The scan at each of them, behind `walked`.
-template <int S, int N>
-DEV void walk_neighbours(float (&q)[N], aggregate walked, const neighbours<N> &at, const scan_input (&x)[N], const aggregate (&one)[N])
+template <int S, int N> DEV void walk_neighbours(float (&q)[N], aggregate walked, const neighbours<N> &at,
+                                                 const scan_input (&x)[N], const aggregate (&one)[N])
 {
     if constexpr (has_top<S>() && N > 1) {
         if (at.together && scan_together<S>(q, walked, at.own, at.e, x, one)) {
@@ -192,8 +197,8 @@ DEV void walk_neighbours(float (&q)[N], aggregate walked, const neighbours<N> &a
 }
 
 // The N neighbours of each thread; carry: what the elements before those of the team handed on.
-template <int S, int N>
-DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const aggregate (&one)[N], aggregate &carry, aggregate (&part)[SCAN_PARTS])
+template <int S, int N> DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const aggregate (&one)[N],
+                                               aggregate &carry, aggregate (&part)[SCAN_PARTS])
 {
     neighbours<N> at;
     aggregate all;
@@ -206,9 +211,9 @@ DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const aggregate 
 }
 
 // What scan S takes of element j of a piece; q: the scans that it may be made of.
-template <int S>
-DEV void scan_takes(scan_input &x, aggregate &one, const float (&q)[SCANS][V], const piece &held, const rows_params &p, const variant::head &head,
-                    const variant::vals &vals, const variant::col &c, bool in_row, int i, int j)
+template <int S> DEV void scan_takes(scan_input &x, aggregate &one, const float (&q)[SCANS][V], const piece &held,
+                                     const rows_params &p, const variant::head &head, const variant::vals &vals,
+                                     const variant::col &c, bool in_row, int i, int j)
 {
     float e[max_of(variant::IN, 1)];
     float known[SCANS];
@@ -224,9 +229,9 @@ DEV void scan_takes(scan_input &x, aggregate &one, const float (&q)[SCANS][V], c
 }
 
 // The scans of walk W at a piece, into q, where those are that they are made of.
-template <int W>
-DEV void scan_piece(float (&q)[SCANS][V], aggregate (&carry)[SCANS], const piece &held, const rows_params &p, const variant::head &head,
-                    const variant::vals &vals, const place &row, int i, scan_scratch &shared, int &turn)
+template <int W> DEV void scan_piece(float (&q)[SCANS][V], aggregate (&carry)[SCANS], const piece &held,
+                                     const rows_params &p, const variant::head &head, const variant::vals &vals,
+                                     const place &row, int i, scan_scratch &shared, int &turn)
 {
     const bool in_row = is_in_row(row, i, p.z.n);
     variant::col c[V] = {};
@@ -245,9 +250,11 @@ DEV void scan_piece(float (&q)[SCANS][V], aggregate (&carry)[SCANS], const piece
     turn ^= 1;
 }
 
-// A scan of a row in registers: lanes of each vector by themselves, then the vectors of a warp. take(at, v, x, one): what the scan takes of
-// vector v, which stands at `at`. before[v] becomes what those of the warp before this thread's vector v hand on. Returns what all of them do.
-template <int S, class TAKE> DEV aggregate add_vectors(aggregate (&before)[VECTORS], neighbours<V> (&at)[VECTORS], const TAKE &take)
+// A scan of a row in registers: lanes of each vector by themselves, then the vectors of a warp. take(at, v, x, one):
+// what the scan takes of vector v, which stands at `at`. before[v] becomes what those of the warp before this thread's
+// vector v hand on. Returns what all of them do.
+template <int S, class TAKE>
+DEV aggregate add_vectors(aggregate (&before)[VECTORS], neighbours<V> (&at)[VECTORS], const TAKE &take)
 {
     aggregate all[VECTORS];
 #pragma unroll
@@ -269,9 +276,9 @@ template <int S, class TAKE> DEV aggregate add_vectors(aggregate (&before)[VECTO
     return walked;
 }
 
-template <int S, class TAKE>
-DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const aggregate &warps, const aggregate (&before)[VECTORS], const neighbours<V> (&at)[VECTORS],
-                      const TAKE &take)
+template <int S, class TAKE> DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const aggregate &warps,
+                                                   const aggregate (&before)[VECTORS],
+                                                   const neighbours<V> (&at)[VECTORS], const TAKE &take)
 {
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
@@ -287,9 +294,10 @@ DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const aggregate &warps, con
     }
 }
 
-// The slow way of scan S, where a fast one has been tried: vector after vector, element after element. Returns what the warp hands on.
-template <int S, class TAKE>
-DEV aggregate walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const aggregate &warps, const TAKE &take)
+// The slow way of scan S, where a fast one has been tried: vector after vector, element after element. Returns what the
+// warp hands on.
+template <int S, class TAKE> DEV aggregate walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS],
+                                                       const aggregate &warps, const TAKE &take)
 {
     constexpr bool REVERSE = in_reverse<S>();
     constexpr int AT = REVERSE ? VECTORS - 1 : 0; // where the next vector of the walk stands
@@ -343,8 +351,8 @@ DEV aggregate walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS],
 }
 
 // The same of all warps: first what each of them hands on.
-template <int S, class TAKE>
-DEV void scan_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const place &row, aggregate (&part)[SCAN_PARTS], const TAKE &take)
+template <int S, class TAKE> DEV void scan_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS],
+                                                  const place &row, aggregate (&part)[SCAN_PARTS], const TAKE &take)
 {
     constexpr bool MEET = WHOLE_BLOCK && WARPS > 1;
     aggregate warps = nothing<S>();
@@ -361,7 +369,8 @@ DEV void scan_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], cons
 }
 
 // The power of the row's first element in the walk.
-template <int S> DEV float lead_power(const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row)
+template <int S>
+DEV float lead_power(const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row)
 {
     const int i = in_reverse<S>() ? p.z.n - 1 : 0;
     const float none[SCANS] = {};
@@ -377,9 +386,10 @@ template <int S> DEV float lead_power(const rows_params &p, const variant::head 
 }
 
 // The fast way, where a reference serves all of the row: true.
-template <int S, class TAKE>
-DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const rows_params &p, const variant::head &head, const variant::vals &vals,
-                   const place &row, aggregate (&part)[SCAN_PARTS], const TAKE &take)
+template <int S, class TAKE> DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS],
+                                                const rows_params &p, const variant::head &head,
+                                                const variant::vals &vals, const place &row,
+                                                aggregate (&part)[SCAN_PARTS], const TAKE &take)
 {
     constexpr bool BESIDE = variant::SCAN_BESIDE[S] >= 0;
     below &mine = known[S];
@@ -410,11 +420,11 @@ DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const r
     }
 }
 
-template <int S>
-DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piece (&held)[VECTORS], const rows_params &p, const variant::head &head,
-                      const variant::vals &vals, const place &row, int first, aggregate (&part)[SCAN_PARTS])
+template <int S> DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piece (&held)[VECTORS],
+                                       const rows_params &p, const variant::head &head, const variant::vals &vals,
+                                       const place &row, int first, aggregate (&part)[SCAN_PARTS])
 {
-    const auto take = [&](int at, int v, scan_input (&x)[V], aggregate (&one)[V]) {
+    const auto take = [&](int at, int v, scan_input(&x)[V], aggregate(&one)[V]) {
         const int i = first + v * STEP;
         const bool in_row = is_in_row(row, i, p.z.n);
         variant::col c[V] = {};
@@ -448,9 +458,9 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piec
 }
 
 // Ranks of a row in registers: what is ranked stands in shared memory, and each element is compared with all of them.
-template <int S>
-DEV void rank_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p, const variant::head &head, const variant::vals &vals,
-                  const place &row, int first, float *ranked)
+template <int S> DEV void rank_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p,
+                                   const variant::head &head, const variant::vals &vals, const place &row, int first,
+                                   float *ranked)
 {
     float own[VECTORS][V];
     recall(held, row);
@@ -488,9 +498,9 @@ DEV void rank_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const r
 }
 
 // Elements go to their ranks, or come from there, through shared memory.
-template <int S>
-DEV void move_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p, const variant::head &head, const variant::vals &vals,
-                  const place &row, int first, float *shared_row)
+template <int S> DEV void move_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p,
+                                   const variant::head &head, const variant::vals &vals, const place &row, int first,
+                                   float *shared_row)
 {
     constexpr bool PLACED = variant::SCAN_FORM[S] == SCAN_PLACED;
     int from[VECTORS][V];
@@ -526,9 +536,10 @@ DEV void move_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const r
 }
 
 // The same of a chunk; with TALL at once.
-template <int W>
-DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggregate (&carry)[SCANS], piece (&held)[VECTORS], const rows_params &p,
-                    const variant::head &head, const variant::vals &vals, const place &row, int base, scan_scratch &shared, int &turn)
+template <int W> DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggregate (&carry)[SCANS],
+                                     piece (&held)[VECTORS], const rows_params &p, const variant::head &head,
+                                     const variant::vals &vals, const place &row, int base, scan_scratch &shared,
+                                     int &turn)
 {
     const int first = base + own_first();
     if constexpr (BY_WARP) {
@@ -581,12 +592,13 @@ template <int W> DEV void carry_nothing(aggregate (&carry)[SCANS])
     });
 }
 
-// ---- rows that do not fit registers: where a walk was when it came to each chunk, so that a later walk can take it again --------
+// ---- rows that do not fit registers: where a walk was when it came to each chunk, so that a later walk can take it again ----
 
 DEV aggregate *carries_of(const rows_params &p, int chunk, int chunks)
 {
     constexpr int ROWS = cfg::ROWS_PER_BLOCK;
-    return static_cast<aggregate *>(p.carries) + ((static_cast<i64>(blockIdx.x) * chunks + chunk) * SCANS * ROWS + (INNER ? static_cast<int>(threadIdx.x) % 32 : 0));
+    return static_cast<aggregate *>(p.carries) + ((static_cast<i64>(blockIdx.x) * chunks + chunk) * SCANS * ROWS +
+                                                  (INNER ? static_cast<int>(threadIdx.x) % 32 : 0));
 }
 
 template <int W> DEV void leave_carries(const aggregate (&carry)[SCANS], const rows_params &p, int chunk, int chunks)

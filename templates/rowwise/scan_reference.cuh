@@ -1,28 +1,32 @@
-// rowwise/scan_reference.cuh: for rowwise/scan.cuh: logarithmic scans in one segment, of a row in registers: below one reference for all of the row, the power
-// of its first element in the walk, so that an element costs one exponential, and lanes, vectors and warps add plain sums.
+// rowwise/scan_reference.cuh: for rowwise/scan.cuh: logarithmic scans in one segment, of a row in registers: below one
+// reference for all of the row, the power of its first element in the walk, so that an element costs one exponential,
+// and lanes, vectors and warps add plain sums.
 //
-// Where an element is too far above the first one, or a sum is not finite, all warps of the row take pairs of sum and power.
+// Where an element is too far above the first one, or a sum is not finite, all warps of the row take pairs of sum and
+// power.
 //
-// A scan beside another one (SCAN_BESIDE) has weights e^(x_j - log sum_i) of its elements and sums: those sums and the e^x_j are there, so
-// that it costs a reciprocal for an element, and no exponential. What it adds up has been divided by such a sum: see rowwise/inner_scan_reference.cuh for very
-// small values.
+// A scan beside another one (SCAN_BESIDE) has weights e^(x_j - log sum_i) of its elements and sums: those sums and the
+// e^x_j are there, so that it costs a reciprocal for an element, and no exponential. What it adds up has been divided
+// by such a sum: see rowwise/inner_scan_reference.cuh for very small values.
 #pragma once
 #include "rowwise/scan_segment.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int WARP_LANES = min_of(TEAM, 32);
 
-struct below { // of a thread
-    float e[VECTORS][V];    // e^(power - reference), or what a scan beside adds up
-    float before[VECTORS];  // sums of what the warp has before them
-    float sum[VECTORS][V];  // for a scan beside: e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
+struct below {             // of a thread
+    float e[VECTORS][V];   // e^(power - reference), or what a scan beside adds up
+    float before[VECTORS]; // sums of what the warp has before them
+    // for a scan beside: e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
+    float sum[VECTORS][V];
     float reference;
-    bool near;              // it serves all of the row
+    bool near; // it serves all of the row
 };
 
-// The first element may be far below the largest one: so that its sum is still a normal number, and the last one, too, the reference is above it.
-// In f32 it is not: a power far from the reference has fewer digits.
+// The first element may be far below the largest one: so that its sum is still a normal number, and the last one, too,
+// the reference is above it. In f32 it is not: a power far from the reference has fewer digits.
 constexpr float RAISED = cfg::FAST_MATH ? 20.0f : 0.0f;
 
 // Of a sum of each lane: `mine` becomes that of the lanes before it in the walk. Returns that of all.
@@ -31,7 +35,8 @@ template <bool REVERSE> DEV float add_lanes_before(float &mine)
     const int lane = static_cast<int>(threadIdx.x) % WARP_LANES;
     const int at = REVERSE ? WARP_LANES - 1 - lane : lane;
     const auto other = [](float x, int step) {
-        return REVERSE ? __shfl_down_sync(ALL_LANES, x, step, WARP_LANES) : __shfl_up_sync(ALL_LANES, x, step, WARP_LANES);
+        return REVERSE ? __shfl_down_sync(ALL_LANES, x, step, WARP_LANES)
+                       : __shfl_up_sync(ALL_LANES, x, step, WARP_LANES);
     };
     float sum = mine;
 #pragma unroll
@@ -150,9 +155,10 @@ DEV void publish_values(float (&q)[VECTORS][SCANS][V], const below (&known)[SCAN
     });
 }
 
-// ---- a scan beside another ------------------------------------------------------------------------------------------------
+// ---- a scan beside another ---------------------------------------------------------------------------
 
-template <int S, class TAKE> DEV float add_beside(const float (&q)[VECTORS][SCANS][V], below &mine, const below &other, const TAKE &take)
+template <int S, class TAKE>
+DEV float add_beside(const float (&q)[VECTORS][SCANS][V], below &mine, const below &other, const TAKE &take)
 {
     constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
 #pragma unroll

@@ -1,11 +1,12 @@
 // rowwise/scan_segment.cuh: for scans along a row: what an aggregate of its elements hands on to those behind it.
 //
-// Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those before
-// it, of its own walk or of an earlier one.
+// Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those
+// before it, of its own walk or of an earlier one.
 #pragma once
 #include "rowwise/vectors.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int WALKS = max_of(variant::WALKS, 1);
 __host__ __device__ constexpr bool is_with_powers(int form) { return form == SCAN_LOG || form == SCAN_WEIGHTED; }
@@ -18,7 +19,10 @@ constexpr bool any_tops()
     }
     return false;
 }
-__host__ __device__ constexpr bool is_of_whole_row(int form) { return form == SCAN_RANK || form == SCAN_PLACED || form == SCAN_TAKEN; }
+__host__ __device__ constexpr bool is_of_whole_row(int form)
+{
+    return form == SCAN_RANK || form == SCAN_PLACED || form == SCAN_TAKEN;
+}
 __host__ __device__ constexpr bool any_ranks()
 {
     for (int s = 0; s < variant::SCANS; s++) {
@@ -29,8 +33,8 @@ __host__ __device__ constexpr bool any_ranks()
     return false;
 }
 
-// What an aggregate of elements hands on: forward, the sum behind its last start (all of it where there is none); in reverse,
-// the sum in front of its first start. start: there is one.
+// What an aggregate of elements hands on: forward, the sum behind its last start (all of it where there is none); in
+// reverse, the sum in front of its first start. start: there is one.
 template <bool HAS_TOP> struct aggregate_of {
     float sum;
     int start;
@@ -69,7 +73,10 @@ template <int S> __host__ __device__ constexpr bool is_lazy()
     }
     return lazy;
 }
-template <int S> __host__ __device__ constexpr bool in_reverse() { return variant::WALK_REVERSE[variant::SCAN_WALK[S]]; }
+template <int S> __host__ __device__ constexpr bool in_reverse()
+{
+    return variant::WALK_REVERSE[variant::SCAN_WALK[S]];
+}
 
 template <int S> DEV aggregate nothing()
 {
@@ -96,7 +103,8 @@ template <int S> DEV aggregate add(const aggregate &a, const aggregate &b)
     return all;
 }
 
-// first, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
+// first, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first
+// start.
 template <int S> DEV aggregate join(const aggregate &first, const aggregate &second)
 {
     aggregate both = add<S>(first, second);
@@ -149,11 +157,14 @@ template <int S> DEV float scan_value(const aggregate &all, const scan_input &x)
     }
 }
 
-// ---- below one reference: elements whose sums are near it cost one exponential each ------------------------------------
+// ---- below one reference: elements whose sums are near it cost one exponential each ------------------
 
-constexpr float MOST_BELOW = cfg::FAST_MATH ? 0x1p+58f : 0x1p+24f; // of a sum: two of them have a product, and a power far from the reference has fewer digits
-constexpr float MOST_REFERENCE = cfg::FAST_MATH ? 0x1p+14f : 0x1.fffffep+127f; // fast, e^(power - itself) is far from 1 for masks of -1e31 (exp_below)
-DEV float exp_below(float power, float reference) // e^(power - reference); fast: |reference| 2^-23 relative error more, the same for all powers
+// of a sum: two of them have a product, and a power far from the reference has fewer digits
+constexpr float MOST_BELOW = cfg::FAST_MATH ? 0x1p+58f : 0x1p+24f;
+// fast, e^(power - itself) is far from 1 for masks of -1e31 (exp_below)
+constexpr float MOST_REFERENCE = cfg::FAST_MATH ? 0x1p+14f : 0x1.fffffep+127f;
+// e^(power - reference); fast: |reference| 2^-23 relative error more, the same for all powers
+DEV float exp_below(float power, float reference)
 {
     if constexpr (cfg::FAST_MATH) {
         constexpr float LOG2E = 0x1.715476p+0f;
@@ -168,10 +179,10 @@ DEV float log_below(float sum, float reference) // the sum is a normal number
     return cfg::FAST_MATH ? fmaf(log2_normal(sum), 0x1.62e43p-1f, reference) : reference + m_log(sum); // ln(2)
 }
 
-// ---- the slow way, in loops that are not unrolled ------------------------------------------------------------------------
+// ---- the slow way, in loops that are not unrolled ----------------------------------------------------
 //
-// What is in registers has numbers at compile time. So each step works on the first place of the walk, and then all move on by one;
-// in the end they are where they were. It is compiled once, and not for every place.
+// What is in registers has numbers at compile time. So each step works on the first place of the walk, and then all
+// move on by one; in the end they are where they were. It is compiled once, and not for every place.
 
 template <bool REVERSE, class T, int N> DEV void move_on(T (&x)[N])
 {
@@ -192,7 +203,8 @@ template <> struct ranked_elements<true> { // what is ranked, of the rows of a b
 struct scan_scratch : ranked_elements<any_ranks()> {
     aggregate part[2][SCANS][SCAN_PARTS];
 };
-template <class T> DEV float *ranked_of(T &scratch) // of this thread's row; a template: without ranks there is no member
+// of this thread's row; a template: without ranks there is no member
+template <class T> DEV float *ranked_of(T &scratch)
 {
     if constexpr (any_ranks()) {
         return scratch.ranked[team_of_thread()];

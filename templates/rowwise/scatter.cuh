@@ -1,12 +1,14 @@
-// rowwise/scatter.cuh: for rowwise/registers.cuh: gradients of inputs that are read at computed indices: what the elements of a piece add, by
-// atomics, to zeroed memory.
+// rowwise/scatter.cuh: for rowwise/registers.cuh: gradients of inputs that are read at computed indices: what the
+// elements of a piece add, by atomics, to zeroed memory.
 //
-// Elements that belong together are added up first: those of a thread that have one place, those of a warp that have one place;
-// neighbours in memory leave as vectors. Only the order of the atomics differs from run to run, and where that may not count they add to exact sums.
+// Elements that belong together are added up first: those of a thread that have one place, those of a warp that have
+// one place; neighbours in memory leave as vectors. Only the order of the atomics differs from run to run, and where
+// that may not count they add to exact sums.
 #pragma once
 #include "rowwise/vectors.cuh"
 
-namespace many {
+namespace many
+{
 
 // A gradient's sum: without rounding where its bits may not depend on the order of the additions.
 using scatter_sum = pick<variant::SCATTER_EXACT, exact_sum, float>::type;
@@ -20,7 +22,8 @@ template <bool STEADY> DEV void scatter_warp(scatter_sum *to, const float (&valu
 #pragma unroll
     for (int j = 1; j < V; j++) {
         sum += here ? value[j] : 0.0f;
-        if (!STEADY || j == V - 1) { // steady: what is between equal ends is equal, and what is between ends that far apart is a line
+        // steady: what is between equal ends is equal, and what is between ends that far apart is a line
+        if (!STEADY || j == V - 1) {
             one = one && place[j] == place[0];
             line = line && place[j] == place[0] + j;
         }
@@ -56,8 +59,9 @@ template <bool STEADY> DEV void scatter_warp(scatter_sum *to, const float (&valu
 DEV bool has_elements(const scatter_target &t) { return t.n[0] > 0 && t.n[1] > 0 && t.n[2] > 0 && t.n[3] > 0; }
 
 // One vector of columns. Every thread of a warp calls.
-DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], const rows_params &p, const variant::head &head, const variant::vals &vals,
-                       const variant::col (&c)[V], const place &row, int i)
+DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], const rows_params &p,
+                       const variant::head &head, const variant::vals &vals, const variant::col (&c)[V],
+                       const place &row, int i)
 {
     const bool in_row = is_in_row(row, i, p.z.n);
     repeat<0, variant::SCATTERS>([&]<int K>() {
@@ -73,10 +77,12 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
             for (int s = 0; s < SCANS; s++) {
                 q[s] = scanned[s][j];
             }
-            const bool adds = variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, q, p.scatter[TO], value[j], place[j]);
+            const bool adds =
+                variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, q, p.scatter[TO], value[j], place[j]);
             value[j] = adds && in_row ? value[j] : 0.0f;
         }
-        scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place, in_row && has_elements(p.scatter[TO]));
+        scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place,
+                                              in_row && has_elements(p.scatter[TO]));
     });
 }
 

@@ -1,31 +1,37 @@
 // rowwise/single.cuh: kernel: every row of x [rows0, rows1, rows, n] is reduced in passes and mapped to a row of y.
 //
-// Launch: ceil(rows0 * rows1 * rows / ROWS_PER_BLOCK) blocks of THREADS threads; no shared memory to ask for. Nothing to do
-// for n == 0 or no rows. Blocks take rows by their flat number.
+// Launch: ceil(rows0 * rows1 * rows / ROWS_PER_BLOCK) blocks of THREADS threads; no shared memory to ask for. Nothing
+// to do for n == 0 or no rows. Blocks take rows by their flat number.
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
-// PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.
+// PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) *
+// PER_THREAD.
 // REREAD: every pass reads the row again, from L1 and L2, so that registers hold a part of it: n as above.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 //
-// ALIGNED: n and the start of every row fit vectors of VECTOR elements. Else single elements are read and written, adjacent
-// ones in adjacent threads, and every pass reads the row again, from L1 and L2: any n and any strides.
+// ALIGNED: n and the start of every row fit vectors of VECTOR elements. Else single elements are read and written,
+// adjacent ones in adjacent threads, and every pass reads the row again, from L1 and L2: any n and any strides.
 // FULL: n is exactly (threads per row) * PER_THREAD, and ALIGNED.
 //
-// What to choose. v: elements of 16 bytes; w = ceil(n / v). No configuration of this table spills, on sm_80 and on sm_90a.
+// What to choose. v: elements of 16 bytes; w = ceil(n / v). No configuration of this table spills, on sm_80 and on
+// sm_90a.
 //
 //     w                    THREADS                  ROWS_PER_BLOCK  VECTOR  PER_THREAD             registers
-//     1 .. 32              128                      128 / team      v       v                      32 .. 64   team: the power of two >= w
+//     1 .. 32              128                      128 / team      v       v                      32 .. 64   team: the
+//     power of two >= w
 //     33 .. 128            128                      4               v       v * ceil(w / 32)       48 .. 64
 //     129 .. 2048          max(64, 32 ceil(w/128))  1               v       4 v                    48 .. 64
 //     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    71 .. 123
 //     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   94 .. 116
 //     beyond               512                      1               v       0                      56 .. 64
-//     512 .. 1024, REREAD  32 ceil(w / 64)          1               v       2 v                    32 .. 48   one pass that reduces: gen/rowwise/plan_reread.c
-//     the same             32 ceil(w / 128)         1               v       4 v                    32 .. 48   elements read inputs by row and column
+//     512 .. 1024, REREAD  32 ceil(w / 64)          1               v       2 v                    32 .. 48   one pass
+//     that reduces: gen/rowwise/plan_reread.c
+//     the same             32 ceil(w / 128)         1               v       4 v                    32 .. 48   elements
+//     read inputs by row and column
 #include "common/concepts.cuh"
 
-namespace rowwise {
+namespace rowwise
+{
 
 static_assert(rowwise_variant<variant, inputs, rowwise_params>,
               "variant.gen.cuh does not fill the slots of a row-wise kernel: templates/README.md lists them, "
@@ -39,7 +45,8 @@ static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 ==
               "cfg::THREADS is a multiple of 32 up to 1024");
 static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
-static_assert(cfg::VECTOR * sizeof(element) == 4 || cfg::VECTOR * sizeof(element) == 8 || cfg::VECTOR * sizeof(element) == 16,
+static_assert(cfg::VECTOR * sizeof(element) == 4 || cfg::VECTOR * sizeof(element) == 8 ||
+                  cfg::VECTOR * sizeof(element) == 16,
               "cfg::VECTOR elements are 4, 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
               "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
@@ -56,11 +63,13 @@ constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 // Registers to live with: the row, one pass over a part of it, addresses. Without a limit the compiler spreads out and
 // fewer rows are under way at once, which costs bandwidth.
 constexpr int ROW_WORDS = VECTORS * BYTES / 4;
-constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > (WHOLE_BLOCK ? 16 : 8) ? 16 : 0));
+constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48,
+                                 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > (WHOLE_BLOCK ? 16 : 8) ? 16 : 0));
 // Rows that are read again: as many threads as an SM takes; fewer where values of columns depend on the row, too.
 constexpr int MANY_THREADS = has_cells<variant>() ? 1536 : 2048;
 constexpr int MIN_BLOCKS = cfg::REREAD ? max_of(1, MANY_THREADS / cfg::THREADS)
-                                       : max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+                                       // a quarter of an SM: 512 registers x 32 lanes
+                                       : max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16));
 constexpr int PARTS = max_of(WARPS, 4);
 
 static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
@@ -89,9 +98,9 @@ DEV bool is_in_row(const place &at, int i)
     }
 }
 
-// ---- memory: W elements of one thread, V or 1 of them, as they were loaded -----------------------------------
+// ---- memory: W elements of one thread, V or 1 of them, as they were loaded ---------------------------
 
-template <int W> using packed = words<max_of(4, W * static_cast<int>(sizeof(element)))>;
+template <int W> using packed = words<max_of(4, W *static_cast<int>(sizeof(element)))>;
 
 template <int W, reading HOW> DEV packed<W> load_x(const element *p)
 {
@@ -165,12 +174,9 @@ template <int W, int COUNT> DEV void forget(packed<W> (&held)[COUNT])
     }
 }
 
-// First element of this thread in the chunk at `base`; its next vectors follow at distances of TEAM * W. Signed, so that
-// their addresses are known to be constants apart: a pair of registers for all of them.
-template <int W> DEV int first_of(int base)
-{
-    return base + lane_in_team() * W;
-}
+// First element of this thread in the chunk at `base`; its next vectors follow at distances of TEAM * W. Signed, so
+// that their addresses are known to be constants apart: a pair of registers for all of them.
+template <int W> DEV int first_of(int base) { return base + lane_in_team() * W; }
 
 template <int W, reading HOW, int COUNT> DEV void load_chunk(packed<W> (&held)[COUNT], const place &at, int base)
 {
@@ -185,7 +191,7 @@ template <int W, reading HOW, int COUNT> DEV void load_chunk(packed<W> (&held)[C
     }
 }
 
-// ---- the variant over the row ----------------------------------------------------------------------------------
+// ---- the variant over the row ------------------------------------------------------------------------
 
 struct values { // of the row, in every one of its threads
     variant::head head;
@@ -194,7 +200,8 @@ struct values { // of the row, in every one of its threads
 
 [[maybe_unused]] constexpr bool REDUCE_COLS = reduces_columns<variant>();
 
-template <int W> DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
+template <int W>
+DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
 {
     if constexpr (variant::COLS) {
         if (is_in_row(at, i)) {
@@ -205,9 +212,9 @@ template <int W> DEV void make_columns(const rowwise_params &p, const values &of
 }
 
 // What one chunk adds to the reductions of pass P: a tree inside a vector, so that sums are short and independent.
-template <int P, int W, int COUNT>
-DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT], const rowwise_params &p, const values &of,
-                      const place &at, int base)
+template <int P, int W, int COUNT> DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT],
+                                                         const rowwise_params &p, const values &of, const place &at,
+                                                         int base)
 {
     const int first = first_of<W>(base);
 #pragma unroll
@@ -294,9 +301,10 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared)
     }
 }
 
-// What blocks of later on read comes to L2 while the loads of this one are under way: so their registers wait for L2, not for memory.
-// Where that is a row of the same outer dims. Not where an SM has rows enough under way without it: L2 is then told to keep what is loaded.
-constexpr bool AHEAD = variant::COLS ? variant::PASSES > 1 || VECTORS < 3 : variant::PASSES > 1 && cfg::THREADS > 256;
+// What blocks of later on read comes to L2 while the loads of this one are under way: so their registers wait for L2,
+// not for memory. Where that is a row of the same outer dims. Not where an SM has rows enough under way without it: L2
+// is then told to keep what is loaded.
+constexpr bool AHEAD = variant::COLS ? variant::PASSES > 1 || VECTORS<3 : variant::PASSES> 1 && cfg::THREADS > 256;
 constexpr int LINE = 128 / static_cast<int>(sizeof(element));
 DEV void prefetch_row(const rowwise_params &p, const place &at)
 {
@@ -318,7 +326,8 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
     constexpr int CHUNK = COUNT * TEAM * W; // elements that the team works on at once
     packed<W> held[COUNT];
     if constexpr (HELD) {
-        load_chunk<W, AHEAD ? READ_ONCE : READ_FIRST>(held, at, 0); // before anything else is read, and what comes later asked for
+        // before anything else is read, and what comes later asked for
+        load_chunk<W, AHEAD ? READ_ONCE : READ_FIRST>(held, at, 0);
         if constexpr (AHEAD) {
             prefetch_row(p, at);
         }
@@ -389,8 +398,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     __shared__ scratch shared;
     const row_sizes &z = p.z;
     const int total = z.rows0 * z.rows1 * z.rows;
-    const int asked = WHOLE_BLOCK ? static_cast<int>(blockIdx.x)
-                                  : static_cast<int>(blockIdx.x) * cfg::ROWS_PER_BLOCK + static_cast<int>(threadIdx.x) / TEAM;
+    const int asked = WHOLE_BLOCK
+                          ? static_cast<int>(blockIdx.x)
+                          : static_cast<int>(blockIdx.x) * cfg::ROWS_PER_BLOCK + static_cast<int>(threadIdx.x) / TEAM;
     if (static_cast<i64>(blockIdx.x) * cfg::ROWS_PER_BLOCK >= total) { // `asked` may have gone past 2^31 there
         return;
     }

@@ -1,35 +1,39 @@
 // rowwise/staged.cuh: kernels: rows of several tensors in, rows of several tensors out, and sums over all rows, like
 // rowwise/registers.cuh and for the same `variant`; rows wait in shared memory, where cp.async brings them.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn. A thread copies, reads and
-// writes the same PER_THREAD elements of every row, so that nothing but the reductions needs a barrier. There is room for STAGES
-// rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES rows later is on its way into
-// its place. So loads are under way all the time.
-// TAKEN: the first pass takes the row into registers, as it was loaded, and its place is free at once; else every pass reads it from
-// shared memory, and registers hold a vector and not a row.
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn. A thread copies,
+// reads and writes the same PER_THREAD elements of every row, so that nothing but the reductions needs a barrier. There
+// is room for STAGES rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES
+// rows later is on its way into its place. So loads are under way all the time.
+// TAKEN: the first pass takes the row into registers, as it was loaded, and its place is free at once; else every pass
+// reads it from shared memory, and registers hold a vector and not a row.
 // KEPT: L2 gives up last what is read.
 // COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
 // SURE: so many vectors of a thread no row ends before.
-// GIVEN_AHEAD: what the next row is given comes while one is worked on; without it, warps wait for it, which others may hide.
+// GIVEN_AHEAD: what the next row is given comes while one is worked on; without it, warps wait for it, which others may
+// hide.
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
-// CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
-// the blocks take turns along the row, and what the passes reduce goes to the others' shared memory.
-// LATE: a row is written, and added to column sums, while what the first pass over the next one reduces is on its way to the other warps and
-// blocks. TAKEN, the second pass takes a row into registers; so there are two passes or more then.
-// KEYS of the variant: rows of one place, which have the same keys, follow each other in a block; so values of
+// CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their
+// threads, vectors of the blocks take turns along the row, and what the passes reduce goes to the others' shared
+// memory.
+// LATE: a row is written, and added to column sums, while what the first pass over the next one reduces is on its way
+// to the other warps and blocks. TAKEN, the second pass takes a row into registers; so there are two passes or more
+// then. KEYS of the variant: rows of one place, which have the same keys, follow each other in a block; so values of
 // cells and sums into gradients at computed indices stay in registers until a row of another place comes.
-// MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
+// MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No
+// column sums then.
 // LATHE_ENTRY(sum): as in rowwise/registers.cuh.
 //
-// VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and a
-// vector of every tensor that is read is 16 bytes or a multiple.
+// VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and
+// a vector of every tensor that is read is 16 bytes or a multiple.
 #include "rowwise/columns.cuh"
 #include "rowwise/cluster_reduce.cuh"
 #include "rowwise/vectors.cuh"
 #include "rowwise/scatter.cuh"
 #include "rowwise/sums.cuh"
 
-namespace many {
+namespace many
+{
 
 static_assert(cfg::STAGES >= 1 && cfg::PER_THREAD > 0, "cfg::STAGES and cfg::PER_THREAD are positive");
 static_assert(V * sizeof(element) == 16 && !INNER, "a vector is 16 bytes, of rows along the last dim");
@@ -38,13 +42,17 @@ static_assert(variant::SCANS == 0, "no sums along a row");
 static_assert(variant::IN > 0, "there are rows to read");
 static_assert(!cfg::COLUMNS_SHARED || WHOLE_BLOCK, "column sums in shared memory: of a row to a block");
 static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "something is made of the rows");
-static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE), "sums at computed indices: of rows that have places");
-static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE), "rows written late: of a block, of two that wait");
+static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE),
+              "sums at computed indices: of rows that have places");
+static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE),
+              "rows written late: of a block, of two that wait");
 static_assert(!cfg::LATE || !has_places<variant>(), "rows written late: without places");
-static_assert(!cfg::LATE || (variant::OUT + variant::COLUMNS > 0 && variant::PASSES > (cfg::TAKEN ? 1 : 0)), "what is written late: rows that were reduced");
+static_assert(!cfg::LATE || (variant::OUT + variant::COLUMNS > 0 && variant::PASSES > (cfg::TAKEN ? 1 : 0)),
+              "what is written late: rows that were reduced");
 static_assert(!cfg::GIVEN_AHEAD || WHOLE_BLOCK, "a warp has one row at a time");
 static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
-static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0), "rows beyond what is shared: of a block, without column sums");
+static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0),
+              "rows beyond what is shared: of a block, without column sums");
 
 constexpr int STAGES = cfg::STAGES;
 constexpr int UNITS = WORDS / 4; // of 16 bytes, of a vector of every tensor
@@ -56,14 +64,17 @@ constexpr u32 SUMS_BYTES = cfg::COLUMNS_SHARED ? 4 * variant::COLUMNS * cfg::PER
 // With one stage, the first pass begins before the whole row has come.
 constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 && VECTORS % 2 == 0 ? 2 : 1;
 constexpr int PART = VECTORS / PARTS_OF_ROW;
-constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED; // in registers: then vectors have numbers at compile time
+// in registers: then vectors have numbers at compile time
+constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED;
 constexpr bool PLACED = has_places<variant>();
 constexpr int SCATTERS = variant::SCATTERS;
 constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN || SCATTERS > 0 ? PART : min_of(PART, 2);
 constexpr bool FINISHES = variant::OUT + variant::COLUMNS + SCATTERS > 0; // elements are needed after the reductions
-constexpr int TAKES = cfg::LATE ? 1 : 0; // the pass that takes rows into registers
-constexpr int FREED = cfg::TAKEN ? TAKES : FINISHES ? variant::PASSES : variant::PASSES - 1; // the pass that frees places; PASSES: the rows out
-constexpr int WAITS_LATE = cfg::LATE && !cfg::TAKEN ? 1 : 0; // two rows have their places in shared memory: the one that is reduced, the one before
+constexpr int TAKES = cfg::LATE ? 1 : 0;                                  // the pass that takes rows into registers
+// the pass that frees places; PASSES: the rows out
+constexpr int FREED = cfg::TAKEN ? TAKES : FINISHES ? variant::PASSES : variant::PASSES - 1;
+// two rows have their places in shared memory: the one that is reduced, the one before
+constexpr int WAITS_LATE = cfg::LATE && !cfg::TAKEN ? 1 : 0;
 constexpr int HELD_PIECES = cfg::TAKEN ? VECTORS : 1;
 constexpr int MORE_VECTORS = max_of(1, 4 / UNITS);
 
@@ -86,7 +97,8 @@ DEV from_here find_row(const rows_params &p, const place &row)
     repeat<0, variant::IN>([&]<int K>() {
         from.unit[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], row.at) + lane_in_team() * V);
         if constexpr (PACKED) {
-            keep(from.unit[K]); // its vectors lie so many bytes behind: else each has an address that registers hold over all rows
+            // its vectors lie so many bytes behind: else each has an address that registers hold over all rows
+            keep(from.unit[K]);
         }
     });
     return from;
@@ -100,7 +112,8 @@ DEV void fetch(u32 stage, const from_here &from, const place &row, int v, int n)
 #pragma unroll
             for (int u = 0; u < words_of<K>() / 4; u++) {
                 const u32 unit = static_cast<u32>(first_word<K>() / 4 + u);
-                copy_unit(stage + static_cast<u32>(v) * VECTOR_BYTES + unit * UNIT_BYTES, from.unit[K] + v * (TEAM * words_of<K>() * 4) + 16 * u);
+                copy_unit(stage + static_cast<u32>(v) * VECTOR_BYTES + unit * UNIT_BYTES,
+                          from.unit[K] + v * (TEAM * words_of<K>() * 4) + 16 * u);
             }
         });
     }
@@ -159,7 +172,8 @@ DEV void leave_shared(const rows_params &p, u32 sums)
             float sum[V];
             take_sum(sum, sums, S, v);
             if (i < p.z.n) {
-                store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x / CLUSTER) * variant::COLUMNS + S) * p.z.n + i, sum);
+                store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x / CLUSTER) * variant::COLUMNS + S) * p.z.n + i,
+                             sum);
             }
         });
     }
@@ -203,8 +217,8 @@ template <int Q> DEV void wait_for_part(bool frees)
     }
 }
 
-DEV void get_columns(variant::col (&c)[V], columns &cols, const rows_params &p, const variant::head &head, const variant::vals &vals,
-                     const place &row, int v, int i)
+DEV void get_columns(variant::col (&c)[V], columns &cols, const rows_params &p, const variant::head &head,
+                     const variant::vals &vals, const place &row, int v, int i)
 {
     const bool in_row = is_in_row(row, i, p.z.n, is_sure(v));
     if constexpr (COLS_HELD) {
@@ -217,9 +231,8 @@ DEV void get_columns(variant::col (&c)[V], columns &cols, const rows_params &p, 
     }
 }
 
-template <int P>
-DEV void reduce_vector(float (&red)[SLOTS], const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
-                       rows_at_hand &at, int lane, int v)
+template <int P> DEV void reduce_vector(float (&red)[SLOTS], const rows_params &p, const variant::head &head,
+                                        const variant::vals &vals, columns &cols, rows_at_hand &at, int lane, int v)
 {
     const int i = (lane + v * TEAM) * V;
     piece now;
@@ -234,9 +247,8 @@ DEV void reduce_vector(float (&red)[SLOTS], const rows_params &p, const variant:
     reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v, is_sure(v));
 }
 
-template <int P>
-DEV void reduce_row(float (&red)[SLOTS], const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
-                    rows_at_hand &at)
+template <int P> DEV void reduce_row(float (&red)[SLOTS], const rows_params &p, const variant::head &head,
+                                     const variant::vals &vals, columns &cols, rows_at_hand &at)
 {
     const int lane = lane_in_team();
     repeat<0, PARTS_OF_ROW>([&]<int Q>() {
@@ -269,10 +281,11 @@ DEV void reduce_row(float (&red)[SLOTS], const rows_params &p, const variant::he
     }
 }
 
-// What the threads of a row reduce: the first half, and what begins when all have sent theirs. There may be other work in between.
-template <int P>
-DEV void start_pass(float (&red)[SLOTS], const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
-                    rows_at_hand &at, scratch &shared, int turn, const row_exchange &exchange)
+// What the threads of a row reduce: the first half, and what begins when all have sent theirs. There may be other work
+// in between.
+template <int P> DEV void start_pass(float (&red)[SLOTS], const rows_params &p, const variant::head &head,
+                                     const variant::vals &vals, columns &cols, rows_at_hand &at, scratch &shared,
+                                     int turn, const row_exchange &exchange)
 {
     if constexpr (P < variant::PASSES) {
         clear_reductions<P>(red);
@@ -293,8 +306,8 @@ template <int P> DEV void end_pass(float (&red)[SLOTS], scratch &shared, int tur
     }
 }
 
-// GIVEN_AHEAD. The same row, which the compiler no longer sees to be that of all lanes: what is read for it stays in registers. In uniform ones it
-// would be waited for where it is read, by all warps at the same time.
+// GIVEN_AHEAD. The same row, which the compiler no longer sees to be that of all lanes: what is read for it stays in
+// registers. In uniform ones it would be waited for where it is read, by all warps at the same time.
 DEV row_at row_of_lanes(row_at at)
 {
     if constexpr (cfg::GIVEN_AHEAD) {
@@ -314,7 +327,7 @@ template <class VALS> DEV void make_uniform(VALS &vals)
     }
 }
 
-// ---- rows of one place ---------------------------------------------------------------------------------------------
+// ---- rows of one place -------------------------------------------------------------------------------
 
 DEV row_at row_of_place(const row_sizes &z, int outer, int row2)
 {
@@ -322,24 +335,26 @@ DEV row_at row_of_place(const row_sizes &z, int outer, int row2)
     return {outer * z.rows + row2, row0, outer - row0 * z.rows1, row2};
 }
 
-// Rows of a cluster: of one place, every `step`-th of the outer dims; or one place after the other, each from `base` on.
+// Rows of a cluster: of one place, every `step`-th of the outer dims; or one place after the other, each from `base`
+// on.
 struct way {
     row_at first;
     int rows;
     int step, base;
 };
 
-// The rows `begin` to `end` of `outer` rows of each place, the places one after the other; `base`: the first of those rows.
+// The rows `begin` to `end` of `outer` rows of each place, the places one after the other; `base`: the first of those
+// rows.
 DEV way share_of(const row_sizes &z, int begin, int end, int base, int outer)
 {
     const int place = begin / outer;
     return {row_of_place(z, base + begin - place * outer, place), end - begin, 1, base};
 }
 
-// Equal shares. But where the number of places is a power of two, so that a row and the next one of its place are a power of two apart, which
-// costs 4 % of memory's rate, each place has clusters of its own: they take its rows in turn, and at any time the rows of all places lie side
-// by side; the clusters that are left share the rest. Not beside scatters: those change places often, and leave what a place has added up
-// each time.
+// Equal shares. But where the number of places is a power of two, so that a row and the next one of its place are a
+// power of two apart, which costs 4 % of memory's rate, each place has clusters of its own: they take its rows in turn,
+// and at any time the rows of all places lie side by side; the clusters that are left share the rest. Not beside
+// scatters: those change places often, and leave what a place has added up each time.
 constexpr bool TURNS = SCATTERS == 0;
 DEV way way_of(const row_sizes &z, int cluster, int clusters)
 {
@@ -390,8 +405,8 @@ DEV place row_of_group(const row_sizes &z, int group, int total_rows)
     return {place_of(z, min(asked, total_rows - 1)), asked < total_rows};
 }
 
-template <class VARIANT>
-DEV bool in_same_place(const rows_params &p, const typename VARIANT::head &head, const typename VARIANT::vals &a, const typename VARIANT::vals &b)
+template <class VARIANT> DEV bool in_same_place(const rows_params &p, const typename VARIANT::head &head,
+                                                const typename VARIANT::vals &a, const typename VARIANT::vals &b)
 {
     bool same = true;
     if constexpr (has_places<VARIANT>()) {
@@ -407,8 +422,8 @@ DEV bool in_same_place(const rows_params &p, const typename VARIANT::head &head,
     return same;
 }
 
-DEV void add_scattered(row_sums &total, const piece &held, const variant::col (&c)[V], const rows_params &p, const variant::head &head,
-                       const variant::vals &vals, const place &row, int v, int i)
+DEV void add_scattered(row_sums &total, const piece &held, const variant::col (&c)[V], const rows_params &p,
+                       const variant::head &head, const variant::vals &vals, const place &row, int v, int i)
 {
     const bool in_row = is_in_row(row, i, p.z.n);
     const float none[SCANS] = {};
@@ -419,7 +434,8 @@ DEV void add_scattered(row_sums &total, const piece &held, const variant::col (&
         repeat<0, SCATTERS>([&]<int K>() {
             float value;
             i64 place;
-            const bool adds = variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, none, p.scatter[variant::SCATTER_TO[K]], value, place);
+            const bool adds = variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, none,
+                                                  p.scatter[variant::SCATTER_TO[K]], value, place);
             total.scattered[K][v][j] += adds && in_row ? value : 0.0f;
         });
     }
@@ -443,8 +459,8 @@ DEV void leave_scattered(const rows_params &p, const variant::head &head, const 
                 float value;
                 variant::scatter<K>(none, i + j, p.x, p.z, head, c[j], vals, none, p.scatter[TO], value, place[j]);
             }
-            scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), total.scattered[K][v], place,
-                                                  in_row && has_elements(p.scatter[TO]));
+            scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to),
+                                                  total.scattered[K][v], place, in_row && has_elements(p.scatter[TO]));
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 total.scattered[K][v][j] = 0.0f;
@@ -454,8 +470,8 @@ DEV void leave_scattered(const rows_params &p, const variant::head &head, const 
 }
 
 // The rows out, the column sums.
-DEV void finish_row(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
-                    row_sums &total, u32 sums)
+DEV void finish_row(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
+                    rows_at_hand &at, row_sums &total, u32 sums)
 {
     constexpr int P = variant::PASSES;
     const int lane = lane_in_team();
@@ -513,13 +529,13 @@ template <class MAKE> DEV void hold_all_columns(columns &cols, const MAKE &make)
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         const int i = (lane_in_team() + v * TEAM) * V;
-        hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make(c, i); });
+        hold_columns(cols.of[v], [&](variant::col(&c)[V]) { make(c, i); });
     }
 }
 
 // The row out, and what it adds to sums.
-DEV void write_row(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
-                   row_sums &total, u32 sums)
+DEV void write_row(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
+                   rows_at_hand &at, row_sums &total, u32 sums)
 {
     if constexpr (FINISHES) {
         finish_row(p, head, vals, cols, at, total, sums);
@@ -528,8 +544,8 @@ DEV void write_row(const rows_params &p, const variant::head &head, const varian
 }
 
 // LATE: the same of the row before the one at hand.
-DEV void write_late(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
-                    const row_at_hand &before, row_sums &total, u32 sums)
+DEV void write_late(const rows_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
+                    rows_at_hand &at, const row_at_hand &before, row_sums &total, u32 sums)
 {
     const row_at_hand now = at;
     static_cast<row_at_hand &>(at) = before;
@@ -616,7 +632,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     }
     columns cols;
     if constexpr (COLS_HELD && !PLACED) {
-        hold_all_columns(cols, [&](variant::col (&c)[V], int i) { make_columns(p, head, FULL || i < p.z.n, i, c); });
+        hold_all_columns(cols, [&](variant::col(&c)[V], int i) { make_columns(p, head, FULL || i < p.z.n, i, c); });
     }
     variant::vals coming;
     variant::vals placed; // of the first row of the place
@@ -641,7 +657,9 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
                 }
                 placed = vals;
                 if constexpr (COLS_HELD) {
-                    hold_all_columns(cols, [&](variant::col (&c)[V], int i) { make_columns(p, head, vals, FULL || i < p.z.n, i, c); });
+                    hold_all_columns(cols, [&](variant::col(&c)[V], int i) {
+                        make_columns(p, head, vals, FULL || i < p.z.n, i, c);
+                    });
                 }
             }
             at.row = place{coming_at, true};

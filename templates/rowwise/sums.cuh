@@ -2,14 +2,15 @@
 #pragma once
 #include "rowwise/rows.cuh"
 
-namespace many {
+namespace many
+{
 
 struct totals { // of one thread, over the rows of its block
     float column[VECTORS][COLUMNS][V];
     float sum[SUMS];
 };
 
-// ---- what a block leaves ---------------------------------------------------------------------------------------
+// ---- what a block leaves -----------------------------------------------------------------------------
 
 // Of several teams: one after the other, through shared memory.
 struct gathering {
@@ -22,7 +23,8 @@ DEV void clear_parts(const rows_params &p)
 {
     const int parts = min(cfg::BLOCKS / CLUSTER, p.z.rows0 * p.z.rows1 * p.z.rows);
 #pragma unroll 1
-    for (int part = static_cast<int>(blockIdx.x + gridDim.x) / CLUSTER; part < parts; part += static_cast<int>(gridDim.x) / CLUSTER) {
+    for (int part = static_cast<int>(blockIdx.x + gridDim.x) / CLUSTER; part < parts;
+         part += static_cast<int>(gridDim.x) / CLUSTER) {
         for (int i = lane_in_team(); i < variant::COLUMNS * p.z.n; i += TEAM) {
             p.columns[static_cast<i64>(part) * variant::COLUMNS * p.z.n + i] = 0.0f;
         }
@@ -87,10 +89,11 @@ template <class TOTALS> DEV void leave_sums(const rows_params &p, const TOTALS &
     }
 }
 
-// ---- what adds up the blocks -------------------------------------------------------------------------------------
+// ---- what adds up the blocks -------------------------------------------------------------------------
 
-// Every GRADS-th block has the same gradient, a thread one of its elements, or 4 side by side. SHARES threads have the same ones, and each adds up every
-// SHARES-th part; SUM_ROUND of its loads are under way at once. What they have is added up in their order, so that a sum does not depend on who comes first.
+// Every GRADS-th block has the same gradient, a thread one of its elements, or 4 side by side. SHARES threads have the
+// same ones, and each adds up every SHARES-th part; SUM_ROUND of its loads are under way at once. What they have is
+// added up in their order, so that a sum does not depend on who comes first.
 __host__ __device__ constexpr bool sums_columns_alone()
 {
     bool alone = true;
@@ -143,7 +146,8 @@ struct parts_of_site {
     int count; // 0 where nothing belongs to these elements
 };
 
-template <int S> DEV void find_parts(parts_of_site &parts, const rows_sum_params &p, const variant::head &head, const row_gradient &g, const elements &e)
+template <int S> DEV void find_parts(parts_of_site &parts, const rows_sum_params &p, const variant::head &head,
+                                     const row_gradient &g, const elements &e)
 {
     constexpr int SLOT = variant::SITE_SLOT[S];
     const int rows = p.z.rows0 * p.z.rows1 * p.z.rows;
@@ -197,7 +201,8 @@ template <int S> DEV float take_scattered(const rows_sum_params &p, const row_gr
 }
 
 // What a share of the parts of the gradient's sites adds: sites take turns in one text.
-DEV void add_sites(sums_beside &sum, const rows_sum_params &p, const variant::head &head, int grad, const elements &e, int share)
+DEV void add_sites(sums_beside &sum, const rows_sum_params &p, const variant::head &head, int grad, const elements &e,
+                   int share)
 {
     const row_gradient &g = p.grad[grad];
     int site = 0;

@@ -1,9 +1,11 @@
-// rowwise/vectors.cuh: for the kernels of rows: the variant over one vector of a row, and its reductions over the threads of a row.
+// rowwise/vectors.cuh: for the kernels of rows: the variant over one vector of a row, and its reductions over the
+// threads of a row.
 #pragma once
 #include "rowwise/norms.cuh"
 #include "rowwise/rows.cuh"
 
-namespace many {
+namespace many
+{
 
 constexpr int SCANS = max_of(variant::SCANS, 1);
 
@@ -30,10 +32,11 @@ template <int R> __host__ __device__ constexpr bool compares_pairs()
 
 static_assert((FULL && !INNER) || !has_spreads<variant>(), "rows whose parts have spreads are full");
 
-// What one vector adds to the reductions of pass P: a tree, so that sums are short and independent. `number`: of the thread's vectors of a row.
-template <int P>
-DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V], const rows_params &p, const variant::head &head,
-                       const variant::vals &vals, const place &row, int i, int number, bool sure = false)
+// What one vector adds to the reductions of pass P: a tree, so that sums are short and independent. `number`: of the
+// thread's vectors of a row.
+template <int P> DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V],
+                                        const rows_params &p, const variant::head &head, const variant::vals &vals,
+                                        const place &row, int i, int number, bool sure = false)
 {
     const bool in_row = is_in_row(row, i, p.z.n, sure);
     float done = 0.0f;
@@ -86,7 +89,8 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
                 for (int j = 0; j < V; j++) {
                     float e[max_of(variant::IN, 1)];
                     unpack_piece(held, e, j);
-                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], variant::operand<R>(e, i + j, p.x, p.z, head, c[j], vals));
+                    red[R] = red_combine<variant::REDUCE_OP[R]>(
+                        red[R], variant::operand<R>(e, i + j, p.x, p.z, head, c[j], vals));
                 }
             }
         }
@@ -107,7 +111,7 @@ struct scratch { // two sets in turn: a pass may write while slow warps still re
     float part[2][SLOTS][PARTS];
 };
 
-// ---- what the blocks of a cluster tell each other --------------------------------------------------------------------
+// ---- what the blocks of a cluster tell each other ----------------------------------------------------
 
 template <int P> __host__ __device__ constexpr int count_reductions() // of pass P
 {
@@ -138,7 +142,8 @@ constexpr int most_reductions()
     return most;
 }
 
-// Two sets of words in turn, and an mbarrier of each: who is a pass ahead pushes into one while others still read the other. Nobody is
+// Two sets of words in turn, and an mbarrier of each: who is a pass ahead pushes into one while others still read the
+// other. Nobody is
 // two ahead: a pass ends when the words of all have come, and who pushes has read those of the pass before.
 template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from each block
     static constexpr u32 TURN_BYTES = 4 * CLUSTER * WORDS * most_reductions();
@@ -185,7 +190,8 @@ template <int P, int N> DEV void reduce_lanes(float (&red)[SLOTS], int count)
             if constexpr (variant::REDUCE_PASS[R] == P && SPREAD >= 0) {
                 if (count > 0) {
                     const float other = __shfl_xor_sync(ALL_LANES, red[R], i);
-                    red[SPREAD] = join_spreads(red[SPREAD], __shfl_xor_sync(ALL_LANES, red[SPREAD], i), red[R], other, static_cast<float>(N / 2 / i * count));
+                    red[SPREAD] = join_spreads(red[SPREAD], __shfl_xor_sync(ALL_LANES, red[SPREAD], i), red[R], other,
+                                               static_cast<float>(N / 2 / i * count));
                     red[R] += other;
                 }
             } else if constexpr (variant::REDUCE_PASS[R] == P && spread_about<variant, R>() < 0) {
@@ -218,8 +224,9 @@ template <int P> DEV void exchange_team(float (&red)[SLOTS], scratch &shared, in
                 const float(&part)[PARTS] = shared.part[turn][R];
                 constexpr int SPREAD = variance_beside<variant, R>();
                 if constexpr (SPREAD >= 0) {
-                    parts_spread<WARPS>(red[R], red[SPREAD], 32 * cfg::PER_THREAD, [&](int w) { return part[w]; },
-                                        [&](int w) { return shared.part[turn][SPREAD][w]; });
+                    parts_spread<WARPS>(
+                        red[R], red[SPREAD], 32 * cfg::PER_THREAD, [&](int w) { return part[w]; },
+                        [&](int w) { return shared.part[turn][SPREAD][w]; });
                 } else if constexpr (spread_about<variant, R>() >= 0) {
                     // made beside its sum
                 } else if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
@@ -264,8 +271,9 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
 }
 
 // One vector of columns: rows out, and what it adds to the sums of its columns.
-DEV float finish_piece(const piece &held, const variant::col (&c)[V], const float (&scanned)[SCANS][V], float (&column)[COLUMNS][V],
-                       const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row, int i, bool sure = false)
+DEV float finish_piece(const piece &held, const variant::col (&c)[V], const float (&scanned)[SCANS][V],
+                       float (&column)[COLUMNS][V], const rows_params &p, const variant::head &head,
+                       const variant::vals &vals, const place &row, int i, bool sure = false)
 {
     const bool in_row = is_in_row(row, i, p.z.n, sure);
     float out[OUT][V];
@@ -282,7 +290,8 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
         }
         variant::output(e, i + j, p.x, p.z, head, c[j], vals, q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
-        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][j] += WHOLE_BLOCK || in_row ? site[S] : 0.0f; }); // beyond a row nobody leaves what is added
+        // beyond a row nobody leaves what is added
+        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][j] += WHOLE_BLOCK || in_row ? site[S] : 0.0f; });
     }
     if constexpr (variant::OUT > 0) {
         if (in_row) {
@@ -309,7 +318,8 @@ DEV void keep_row(const rows_params &p, const variant::head &head, const variant
     });
 }
 // Of the rows of a thread, which are neighbours.
-template <class VALUES, class STRIP> DEV void keep_rows(const rows_params &p, const variant::head &head, const VALUES &vals, const STRIP &s)
+template <class VALUES, class STRIP>
+DEV void keep_rows(const rows_params &p, const variant::head &head, const VALUES &vals, const STRIP &s)
 {
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -323,7 +333,8 @@ template <class VALUES, class STRIP> DEV void keep_rows(const rows_params &p, co
 }
 
 // What a row adds to the sums over everything, and the values that are kept of it.
-DEV void leave_row(const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row, float (&total)[SUMS])
+DEV void leave_row(const rows_params &p, const variant::head &head, const variant::vals &vals, const place &row,
+                   float (&total)[SUMS])
 {
     if constexpr (variant::SUMS > 0) {
         float sum[SUMS];

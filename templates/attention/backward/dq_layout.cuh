@@ -1,8 +1,10 @@
-// attention/backward/dq_layout.cuh: dq' of a tile, as attention backward for sm_90a adds it in memory, to rows of dq: four lanes exchange what they have of a row.
+// attention/backward/dq_layout.cuh: dq' of a tile, as attention backward for sm_90a adds it in memory, to rows of dq:
+// four lanes exchange what they have of a row.
 #pragma once
 #include "attention/backward/parts.cuh"
 
-namespace back {
+namespace back
+{
 
 // Eight elements that are not aligned: a short text, for there are many of them.
 template <class T> DEV void store_one_by_one(T *to, uint4 eight)
@@ -23,7 +25,8 @@ template <class T> struct dq_rows { // of a tile, in 16 bits
     int left;     // of them
     bool aligned; // 16 bytes at a time
     __device__ __forceinline__ dq_rows(T *to, i64 row_stride, int rows)
-        : first(to), stride(row_stride), left(rows), aligned(((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0)
+        : first(to), stride(row_stride), left(rows),
+          aligned(((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0)
     {
     }
     // Eight elements of a row, if it has them.

@@ -1,9 +1,11 @@
-// attention/backward/input_gradients.cuh: sums into gradients of inputs from the pairs of a tile. A thread has COLS keys, 8 apart, and of each of NB blocks
-// of 8 queries the two adjacent ones 2 (lane % 4) + {0, 1}; the 8 lanes of one lane % 4 have adjacent keys, lane / 4.
+// attention/backward/input_gradients.cuh: sums into gradients of inputs from the pairs of a tile. A thread has COLS
+// keys, 8 apart, and of each of NB blocks of 8 queries the two adjacent ones 2 (lane % 4) + {0, 1}; the 8 lanes of one
+// lane % 4 have adjacent keys, lane / 4.
 #pragma once
 #include "attention/backward/parts.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr int SLOTS = max_of(variant::SITES, 1);
 template <int F> constexpr bool any_site() // of this form
@@ -16,11 +18,12 @@ template <int F> constexpr bool any_site() // of this form
     return false;
 }
 
-// ---- tables -------------------------------------------------------------------------------------------------
+// ---- tables ------------------------------------------------------------------------------------------
 //
-// Where an input is read at computed places, lanes of a warp may add to one element at once. A warp has a table in shared memory for
-// such a site: of entries that are each lane's own, if they fit, else of one entry for all lanes, which sum up what goes to one
-// entry first; or none, and one lane adds that sum in global memory. The size may be known at the launch alone.
+// Where an input is read at computed places, lanes of a warp may add to one element at once. A warp has a table in
+// shared memory for such a site: of entries that are each lane's own, if they fit, else of one entry for all lanes,
+// which sum up what goes to one entry first; or none, and one lane adds that sum in global memory. The size may be
+// known at the launch alone.
 
 template <class V> __host__ __device__ constexpr bool site_meets(int site)
 {
@@ -64,9 +67,10 @@ template <int NB, int COLS> struct site_sums {
     static constexpr int DIAGONALS = NB + COLS; // blocks of 8 diagonals that the pairs of a warp touch
     float head[SLOTS];
     float column[SLOTS][COLS];
-    float diagonal[SLOTS][DIAGONALS][2]; // block b - c + COLS of the tile's queries and keys; [j]: query 2 (lane % 4) + j
-    u64 place[SLOTS];                    // where all diagonals of the last such tiles go together
-    float waiting[SLOTS];                // what they add there
+    // block b - c + COLS of the tile's queries and keys; [j]: query 2 (lane % 4) + j
+    float diagonal[SLOTS][DIAGONALS][2];
+    u64 place[SLOTS];     // where all diagonals of the last such tiles go together
+    float waiting[SLOTS]; // what they add there
 };
 
 // Lane (g, t) of block D holds what goes to diagonal 8 D + 2 t + j - g. Lanes whose g differs in one bit come
@@ -105,13 +109,22 @@ template <int NB, int COLS> struct site_context {
     site_sums<NB, COLS> &sums;
     u32 tables; // shared address of the warp's
 
-    template <int G, class V = variant> __device__ __forceinline__ u32 table() const { return tables + 4 * table_start<V>(G); }
+    template <int G, class V = variant> __device__ __forceinline__ u32 table() const
+    {
+        return tables + 4 * table_start<V>(G);
+    }
     template <int G, class V = variant> __device__ __forceinline__ i64 entries() const
     {
         return V::SITE_ENTRIES[G] > 0 ? V::SITE_ENTRIES[G] : V::template site_entries<G>(p.x, p.z);
     }
-    template <int G, class V = variant> __device__ __forceinline__ bool by_lane() const { return 32 * entries<G>() <= V::SITE_ROOM[G]; }
-    template <int G, class V = variant> __device__ __forceinline__ bool has_table() const { return entries<G>() <= V::SITE_ROOM[G]; }
+    template <int G, class V = variant> __device__ __forceinline__ bool by_lane() const
+    {
+        return 32 * entries<G>() <= V::SITE_ROOM[G];
+    }
+    template <int G, class V = variant> __device__ __forceinline__ bool has_table() const
+    {
+        return entries<G>() <= V::SITE_ROOM[G];
+    }
 
     template <int G, class V = variant> __device__ __forceinline__ void clear_table() const
     {
@@ -124,8 +137,8 @@ template <int NB, int COLS> struct site_context {
         }
     }
     // x of each lane, 0 where it has none: to the element that the pair reads.
-    template <int G, class V = variant>
-    __device__ __forceinline__ void add_meeting(bool some, float x, const variant::row &row, const variant::col &col, int delta) const
+    template <int G, class V = variant> __device__ __forceinline__ void
+    add_meeting(bool some, float x, const variant::row &row, const variant::col &col, int delta) const
     {
         const i64 index = V::template site_index<G>(p.x, p.z, head, row, col, delta);
         if (by_lane<G>()) {
@@ -205,7 +218,8 @@ template <int NB, int COLS> struct site_context {
     }
     // Of one pair. `row_sum` gathers over the keys of a query.
     __device__ __forceinline__ void pair(const float (&site)[SLOTS], bool live, int b, int c, int j, int delta,
-                                         const variant::row &row, const variant::col &col, float (&row_sum)[SLOTS]) const
+                                         const variant::row &row, const variant::col &col,
+                                         float (&row_sum)[SLOTS]) const
     {
         repeat<0, variant::SITES>([&]<int G>() {
             constexpr int FORM = variant::SITE_FORM[G];
@@ -255,8 +269,8 @@ template <int NB, int COLS> struct site_context {
     DEV int lane_diagonal(int first, int j) { return 8 * (first + lane_id() / 4 - COLS) + 2 * (lane_id() % 4) + j; }
     DEV bool is_diagonal(int diagonal) { return diagonal > -8 * COLS && diagonal < 8 * NB; }
 
-    // Far from the query many tables have one element for long distances: tiles that add to the same one are added up in registers,
-    // without an exchange between lanes. Was this one of them?
+    // Far from the query many tables have one element for long distances: tiles that add to the same one are added up
+    // in registers, without an exchange between lanes. Was this one of them?
     template <int G> __device__ __forceinline__ bool take_together(int delta) const
     {
         const u64 place = reinterpret_cast<u64>(diagonal_address<G>(delta));
@@ -266,7 +280,8 @@ template <int NB, int COLS> struct site_context {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const int diagonal = lane_diagonal(first, j);
-                same = same && (!is_diagonal(diagonal) || reinterpret_cast<u64>(diagonal_address<G>(delta + diagonal)) == place);
+                same = same && (!is_diagonal(diagonal) ||
+                                reinterpret_cast<u64>(diagonal_address<G>(delta + diagonal)) == place);
             }
         }
         if (!__all_sync(ALL_LANES, same)) {
@@ -332,7 +347,8 @@ template <int NB, int COLS> struct site_context {
             } else if constexpr (FORM == SITE_HEAD) {
                 const float x = lanes_sum<32>(sums.head[G]);
                 if (lane_id() == 0) {
-                    add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, variant::col{}, 0), x);
+                    add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, variant::col{}, 0),
+                            x);
                 }
             } else if constexpr (FORM == SITE_DIAGONAL) {
                 leave_together<G>();

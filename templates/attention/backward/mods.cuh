@@ -1,16 +1,18 @@
-// attention/backward/mods.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h, token, dim] tensor; and
-// dq' from fp32 in the order of fragments to dq.
+// attention/backward/mods.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h,
+// token, dim] tensor; and dq' from fp32 in the order of fragments to dq.
 //
-// Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask
+// Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared
+// memory to ask
 // for. bwd_q: ceil(len / BACK_BM) instead, and smem_bytes::bwd_q of shared memory unless convert_dq() serves.
 //
-// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints
-// run in reverse order, on the same vectors of the same threads as in heads/vector_mod.cuh.
+// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages'
+// adjoints run in reverse order, on the same vectors of the same threads as in heads/vector_mod.cuh.
 #pragma once
 #include "attention/backward/dq_layout.cuh"
 #include "heads/vector_adjoint.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr int MOD_WARPS = MOD_THREADS / 32;
 constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
@@ -78,7 +80,8 @@ template <class T> DEV void convert_dq(const back_mod_params &launched)
         const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x); // what has been added last is still in L2
         return query_work{block / tiles / p.n_h, block / tiles % p.n_h, block % tiles};
     };
-    if (p.dst == nullptr || !find_queries<BM>(p, work, [](auto &q, i64 tiles) { enter_dq(q, tiles); }, dense)) {
+    if (p.dst == nullptr || !find_queries<BM>(
+                                p, work, [](auto &q, i64 tiles) { enter_dq(q, tiles); }, dense)) {
         return;
     }
     const int tile = work.tile;
@@ -87,7 +90,8 @@ template <class T> DEV void convert_dq(const back_mod_params &launched)
     const i64 line = tile_line(p.z, own_batch(p, b), h) + tile;
     const float *from = static_cast<const float *>(p.grad) + line * dq_shape::FLOATS;
     const bool some = has_dq(p, line);
-    const dq_rows<T> rows(static_cast<T *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
+    const dq_rows<T> rows(static_cast<T *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t,
+                          p.len - tile * BM);
     const float factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
     int number = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
@@ -130,7 +134,8 @@ template <class PARAMS> DEV i64 first_row(const PARAMS &p)
     }
 }
 
-template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
+template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, bool DQ>
+DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
     constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
@@ -277,7 +282,8 @@ DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 
 } // namespace back
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_q = back::BM * back::Q_STRIDE * 4; // rows of dq'
 }
 

@@ -1,24 +1,26 @@
-// attention/backward/pairs.cuh: the pairs of a tile, in the fragments that products of keys and queries leave: who has which, what the
-// variant makes of them, and the way of dk' and dv' to memory.
+// attention/backward/pairs.cuh: the pairs of a tile, in the fragments that products of keys and queries leave: who has
+// which, what the variant makes of them, and the way of dk' and dv' to memory.
 #pragma once
 #include "attention/backward/scheduler.cuh"
 #include "attention/backward/input_gradients.cuh"
 #include "common/mma_sm80.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr int FIRST_THREAD = cfg::BACK_WGMMA ? 128 : 0; // of those that compute
-constexpr int GROUPS = WARPS / SPLIT;       // of warps with the same keys
-constexpr int MT = BN / GROUPS / 16;        // blocks of 16 keys of a warp
-constexpr int NB = BM / SPLIT / 8;          // blocks of 8 queries of a warp
-constexpr int DBK = DK / SPLIT / 8;         // blocks of 8 columns of dk' of a warp
-constexpr int DBV = DV / SPLIT / 8;         // of dv'
-constexpr int COLS = 2 * MT;                // keys of a thread, 8 apart
-constexpr bool WANT_DS = cfg::WANT_DQ || cfg::WANT_DK; // ds is an operand of a product
+constexpr int GROUPS = WARPS / SPLIT;                   // of warps with the same keys
+constexpr int MT = BN / GROUPS / 16;                    // blocks of 16 keys of a warp
+constexpr int NB = BM / SPLIT / 8;                      // blocks of 8 queries of a warp
+constexpr int DBK = DK / SPLIT / 8;                     // blocks of 8 columns of dk' of a warp
+constexpr int DBV = DV / SPLIT / 8;                     // of dv'
+constexpr int COLS = 2 * MT;                            // keys of a thread, 8 apart
+constexpr bool WANT_DS = cfg::WANT_DQ || cfg::WANT_DK;  // ds is an operand of a product
 constexpr bool WANT_DW = WANT_DS || variant::SITES > 0;
 constexpr bool SHARE_W = SPLIT > 1 && cfg::WANT_DV;
 
-// Where a thread that computes works. Read anew at each construction, so that nothing of it stays in registers meanwhile.
+// Where a thread that computes works. Read anew at each construction, so that nothing of it stays in registers
+// meanwhile.
 struct place {
     int lane, warp;
     __device__ __forceinline__ place()
@@ -34,7 +36,7 @@ struct place {
         return (cfg::BACK_WGMMA ? warp % GROUPS : warp / SPLIT) * 16 * MT;
     }
     __device__ __forceinline__ int query0() const { return part() * 8 * NB; }
-    __device__ __forceinline__ int key() const { return key0() + lane / 4; }         // of the thread: the first
+    __device__ __forceinline__ int key() const { return key0() + lane / 4; } // of the thread: the first
     __device__ __forceinline__ int query() const { return query0() + 2 * (lane % 4); }
 };
 
@@ -52,7 +54,7 @@ template <int M, int N> DEV void clear(float (&x)[M][N][4])
     }
 }
 
-// ---- values along diagonals -------------------------------------------------------------------------------
+// ---- values along diagonals --------------------------------------------------------------------------
 
 // make_back_diag of every at.q - at.kv of a tile: query i and key j read entry i - j + KEYS - 1. By COUNT
 // threads, each with its number.
@@ -65,13 +67,14 @@ DEV void fill_table(u32 table, const back_params &p, const variant::head &head, 
     }
 }
 
-// ---- one tile -----------------------------------------------------------------------------------------------
+// ---- one tile ----------------------------------------------------------------------------------------
 
-// From s^T and dw^T to w^T and ds^T, in place. `table`: of the diagonals of the thread's first query and key. LARGE: weights are multiplied by
-// the rows' norms.
+// From s^T and dw^T to w^T and ds^T, in place. `table`: of the diagonals of the thread's first query and key. LARGE:
+// weights are multiplied by the rows' norms.
 template <bool WHOLE, bool LARGE = false>
 DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params &p, const variant::head &head,
-               const variant::col (&col)[COLS], const site_context<NB, COLS> &sites, int row0, int kv0, u32 rows, u32 table)
+               const variant::col (&col)[COLS], const site_context<NB, COLS> &sites, int row0, int kv0, u32 rows,
+               u32 table)
 {
     float diag[COLS][2];
 #pragma unroll
@@ -143,10 +146,10 @@ DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params 
     }
 }
 
-// ---- positions ----------------------------------------------------------------------------------------------
+// ---- positions ---------------------------------------------------------------------------------------
 
-// What is not needed among the pairs waits in shared memory meanwhile: registers are scarce there. Two slots of 16 bytes:
-// positions of two tiles, and behind them whose keys the block has.
+// What is not needed among the pairs waits in shared memory meanwhile: registers are scarce there. Two slots of 16
+// bytes: positions of two tiles, and behind them whose keys the block has.
 DEV void keep_position(u32 slot, const position &at)
 {
     store_shared(slot, static_cast<u32>(at.head));
@@ -169,7 +172,7 @@ DEV key_block kept_block(const sizes &z, u32 slots)
     return {kept(slots + 8), kept(slots + 12), tile, tile * BN, z.group()};
 }
 
-// ---- the end ------------------------------------------------------------------------------------------------
+// ---- the end -----------------------------------------------------------------------------------------
 
 // ANYWHERE: in a tensor of the caller's, whose rows may start at any float.
 template <bool ANYWHERE> DEV void store_two(float *to, float x, float y)
@@ -182,8 +185,8 @@ template <bool ANYWHERE> DEV void store_two(float *to, float x, float y)
     }
 }
 
-// dk' or dv' of the block, times `factor`, as OUT. `staging`: BN rows of COLUMNS elements that no one reads any more; sync():
-// a barrier of the threads that compute.
+// dk' or dv' of the block, times `factor`, as OUT. `staging`: BN rows of COLUMNS elements that no one reads any more;
+// sync(): a barrier of the threads that compute.
 template <class OUT, int DIM, int COLUMNS, int DB, class SYNC>
 DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void *out, i64 row_stride, int left,
                     const SYNC &sync)
@@ -198,7 +201,8 @@ DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void
             for (int d = 0; d < DB; d++) {
                 const int column = at.part() * 8 * DB + 8 * d + 2 * (at.lane % 4);
                 if (row < left && column < DIM) {
-                    store_two<same_type<cfg::operand, float>>(to + column, x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
+                    store_two<same_type<cfg::operand, float>>(to + column, x[c / 2][d][2 * (c % 2)] * factor,
+                                                              x[c / 2][d][2 * (c % 2) + 1] * factor);
                 }
             }
         }

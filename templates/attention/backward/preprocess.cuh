@@ -1,24 +1,29 @@
-// attention/backward/preprocess.cuh: kernel: what attention backward needs of each query row before its main loop: delta = sum o' do', the row
-// values of variant::back_row, sites that a row adds to once; and a copy of do where its rows are not aligned. Where a row's
-// finals are large it finds what they have lost (attention/backward/split.cuh).
+// attention/backward/preprocess.cuh: kernel: what attention backward needs of each query row before its main loop:
+// delta = sum o' do', the row values of variant::back_row, sites that a row adds to once; and a copy of do where its
+// rows are not aligned. Where a row's finals are large it finds what they have lost (attention/backward/split.cuh).
 //
-// Launch: n_b * n_h * ceil(len_q / PRE_ROWS) blocks of PRE_THREADS threads; 4 split::TABLE_BYTES of shared memory where LATHE_SPLITS.
+// Launch: n_b * n_h * ceil(len_q / PRE_ROWS) blocks of PRE_THREADS threads; 4 split::TABLE_BYTES of shared memory where
+// LATHE_SPLITS.
 //
-// Memory is what it waits for. A team of threads reads a row, several rows one after the other; then a row has one thread, and row
-// values are read and written in a row.
+// Memory is what it waits for. A team of threads reads a row, several rows one after the other; then a row has one
+// thread, and row values are read and written in a row.
 #pragma once
 #include "attention/backward/split.cuh"
 
 constexpr int PRE_THREADS = 256;
 constexpr int PRE_ROWS = 64;
 
-namespace pre {
+namespace pre
+{
 
 using o_type = pick<cfg::BACK_O_F32, float, cfg::element_o>::type;
 
 // Of an SM: what rows with large finals need of registers is not to take them from all others.
-constexpr int BLOCKS = LATHE_SPLITS ? (HAS_SEQUENCES<back_pre_params> ? 1024 : 1536) / PRE_THREADS : 1; // threads that an SM of every architecture
-                                                                                                  // has; a sequence takes registers, too
+// threads that an SM of every architecture
+constexpr int BLOCKS = LATHE_SPLITS ? (HAS_SEQUENCES<back_pre_params> ? 1024 : 1536) / PRE_THREADS : 1;
+// has; a sequence
+// takes registers,
+// too
 constexpr int V = 8; // elements of a vector
 constexpr int VECTORS = cfg::D_V / V;
 
@@ -44,7 +49,8 @@ template <class T> struct rows_of { // of one head
         : from(static_cast<const T *>(base) + offset), stride(row_stride), step(element_stride)
     {
         const u64 mask = sizeof(T) == 4 ? 31 : 15;
-        aligned = step == 1 && ((reinterpret_cast<u64>(from) | static_cast<u64>(row_stride) * sizeof(T)) & (mask & 15)) == 0;
+        aligned =
+            step == 1 && ((reinterpret_cast<u64>(from) | static_cast<u64>(row_stride) * sizeof(T)) & (mask & 15)) == 0;
     }
     template <bool ALIGNED> __device__ __forceinline__ void load(int row, int vector, float (&x)[V]) const
     {
@@ -63,7 +69,8 @@ template <class T> struct rows_of { // of one head
 constexpr int SLOTS = max_of(variant::ROW_SITES, 1);
 constexpr bool READ_O = variant::DELTA || variant::EMPTY_BY_O;
 constexpr int TURNS = PRE_ROWS / AT_ONCE;
-constexpr int UNROLL = PER_THREAD == 1 && sizeof(o_type) == 2 ? min_of(TURNS, 4) : 1; // turns whose loads are under way together
+// turns whose loads are under way together
+constexpr int UNROLL = PER_THREAD == 1 && sizeof(o_type) == 2 ? min_of(TURNS, 4) : 1;
 
 struct row_result {
     float delta;
@@ -71,8 +78,8 @@ struct row_result {
 };
 
 // A thread's share of one row.
-template <bool COPY, bool ALIGNED>
-DEV row_result look(const rows_of<o_type> &o, const rows_of<cfg::element_o> &dout, cfg::element_o *copy, int row, int thread)
+template <bool COPY, bool ALIGNED> DEV row_result look(const rows_of<o_type> &o, const rows_of<cfg::element_o> &dout,
+                                                       cfg::element_o *copy, int row, int thread)
 {
     row_result r{0.0f, true};
 #pragma unroll
@@ -106,8 +113,9 @@ struct seen { // in shared memory, of the block's rows
 };
 
 // Rows beyond the last: the last one again.
-template <bool COPY, bool ALIGNED>
-DEV void look_at_rows(seen &to, const rows_of<o_type> &o, const rows_of<cfg::element_o> &dout, cfg::element_o *copy, int row0, int len)
+template <bool COPY, bool ALIGNED> DEV void look_at_rows(seen &to, const rows_of<o_type> &o,
+                                                         const rows_of<cfg::element_o> &dout, cfg::element_o *copy,
+                                                         int row0, int len)
 {
     const int thread = static_cast<int>(threadIdx.x) % TEAM;
     const int first = static_cast<int>(threadIdx.x) / TEAM;
@@ -150,8 +158,10 @@ template <class PARAMS> DEV void begin_pieces(const PARAMS &p)
     }
 }
 
-// What the tile of the block's rows tells of its norms; and that there are none behind the last row, where the tile goes on. By one thread.
-template <class PARAMS> DEV void leave_record(const PARAMS &p, const float *norms, i64 group, i64 first, int row0, bool large)
+// What the tile of the block's rows tells of its norms; and that there are none behind the last row, where the tile
+// goes on. By one thread.
+template <class PARAMS>
+DEV void leave_record(const PARAMS &p, const float *norms, i64 group, i64 first, int row0, bool large)
 {
     uint4 *record = reinterpret_cast<uint4 *>(p.rows + back::ROW_VALUES * group) + (first + row0) / PRE_ROWS;
     *record = back::norm_record(large, norms + row0);
@@ -163,13 +173,15 @@ template <class PARAMS> DEV void leave_record(const PARAMS &p, const float *norm
 } // namespace pre
 
 #if LATHE_SPLITS
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_pre = 4 * split::TABLE_BYTES;
 }
 #endif
 
 #if LATHE_COMPILED(bwd_pre)
-extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params launched)
+extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS)
+    LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params launched)
 {
     using namespace pre;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -189,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
     const rows_of<o_type> o(p.o, b * p.o_b + h * p.o_h, p.o_t, 1);
     const rows_of<cfg::element_o> dout(p.dout, b * p.dout_b + h * p.dout_h, p.dout_t, back::dout_step(p));
     cfg::element_o *copy = p.dout_copy == nullptr ? nullptr
-                                           : static_cast<cfg::element_o *>(p.dout_copy) +
-                                                 (static_cast<i64>(b) * z.n_h + h) * z.len_q * cfg::D_V;
+                                                  : static_cast<cfg::element_o *>(p.dout_copy) +
+                                                        (static_cast<i64>(b) * z.n_h + h) * z.len_q * cfg::D_V;
     const i64 line = static_cast<i64>(back::query_tiles(z)) * back::BM; // row values of a head
     const i64 group = line * back::own_batches(p) * z.n_h;
     float *values = p.rows + (static_cast<i64>(back::own_batch(p, b)) * z.n_h + h) * line;
@@ -241,7 +253,8 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
         const variant::row values_of_row = variant::make_row(p.x, z, head, row);
         split::back_row(finals, place, p, head, values_of_row, delta, zero, out, site);
         if constexpr (variant::NORM) {
-            values[variant::BACK_ROWS * group + back::row_place(row)] = large ? -out[variant::BACK_ROWS] : out[variant::BACK_ROWS];
+            values[variant::BACK_ROWS * group + back::row_place(row)] =
+                large ? -out[variant::BACK_ROWS] : out[variant::BACK_ROWS];
         }
 #pragma unroll
         for (int k = 0; k < variant::BACK_ROWS; k++) {

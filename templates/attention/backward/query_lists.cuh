@@ -1,8 +1,10 @@
-// attention/backward/query_lists.cuh: kernel: for a mask that is judged once a launch, the query tiles with which each key tile of attention backward has live pairs.
+// attention/backward/query_lists.cuh: kernel: for a mask that is judged once a launch, the query tiles with which each
+// key tile of attention backward has live pairs.
 //
-// Launch: b' * h' * ceil(len_kv / BACK_BN) blocks, an even number of key tiles where BACK_PAIRED, of BACK_MAP_THREADS threads,
-// b' and h' as in attention/mask_tiles.cuh, no shared memory to ask for. Out: what attention/backward/scheduler.cuh reads. Each half of a tile that a warpgroup has for
-// itself is classified for itself: 64 keys of attention/backward/sm90.cuh, 64 queries of attention/backward/wide_sm90.cuh. Pairs beyond the lengths do
+// Launch: b' * h' * ceil(len_kv / BACK_BN) blocks, an even number of key tiles where BACK_PAIRED, of BACK_MAP_THREADS
+// threads, b' and h' as in attention/mask_tiles.cuh, no shared memory to ask for. Out: what
+// attention/backward/scheduler.cuh reads. Each half of a tile that a warpgroup has for itself is classified for itself:
+// 64 keys of attention/backward/sm90.cuh, 64 queries of attention/backward/wide_sm90.cuh. Pairs beyond the lengths do
 // not count.
 #pragma once
 #include "attention/backward/scheduler.cuh"
@@ -10,7 +12,8 @@
 
 constexpr int BACK_MAP_THREADS = 512;
 
-namespace back_map {
+namespace back_map
+{
 
 using namespace tilemap;
 using back::BM;
@@ -25,12 +28,16 @@ constexpr int ROWS = BM / ROW_PARTS, KEYS = BN / KEY_PARTS; // of a part
 template <class V, bool READS = (V::READS + V::BOXES > 0)> struct part_reads {
     __device__ __forceinline__ void take_keys(const map_params &, const variant::head &, const variant::col *, int) {}
     __device__ __forceinline__ void take_rows(const map_params &, const variant::head &, const tile_rows<ROWS> &) {}
-    __device__ __forceinline__ int classify(const map_params &, const variant::head &, int, int, int, int) const { return TILE_SOME; }
+    __device__ __forceinline__ int classify(const map_params &, const variant::head &, int, int, int, int) const
+    {
+        return TILE_SOME;
+    }
 };
 template <class V> struct part_reads<V, true> {
     read_ranges<V> ranges;
 
-    __device__ __forceinline__ void take_keys(const map_params &p, const variant::head &head, const variant::col *cols, int n)
+    __device__ __forceinline__ void take_keys(const map_params &p, const variant::head &head, const variant::col *cols,
+                                              int n)
     {
         int read[read_ranges<V>::READS];
         ranges.clear(false);
@@ -41,7 +48,8 @@ template <class V> struct part_reads<V, true> {
         }
         ranges.share(false);
     }
-    __device__ __forceinline__ void take_rows(const map_params &p, const variant::head &head, const tile_rows<ROWS> &rows)
+    __device__ __forceinline__ void take_rows(const map_params &p, const variant::head &head,
+                                              const tile_rows<ROWS> &rows)
     {
         int read[read_ranges<V>::READS];
         ranges.clear(true);
@@ -54,7 +62,8 @@ template <class V> struct part_reads<V, true> {
         }
         ranges.share(true);
     }
-    __device__ __forceinline__ int classify(const map_params &p, const variant::head &head, int row0, int row1, int kv0, int kv1)
+    __device__ __forceinline__ int classify(const map_params &p, const variant::head &head, int row0, int row1, int kv0,
+                                            int kv1)
     {
         if constexpr (V::BOXES > 0) {
             V::box_reads(p.x, p.z, head, row0, row1, kv0, kv1, ranges.low, ranges.high, find_box{});
@@ -89,7 +98,8 @@ struct key_tile { // of the block
     int kv0;
     part_reads<variant> reads[KEY_PARTS];
 
-    __device__ __forceinline__ int keys_of(int part) const { return min(KEYS, p.z.len_kv - kv0 - part * KEYS); } // <= 0: none
+    // <= 0: none
+    __device__ __forceinline__ int keys_of(int part) const { return min(KEYS, p.z.len_kv - kv0 - part * KEYS); }
     __device__ __forceinline__ void take_keys()
     {
 #pragma unroll
@@ -137,13 +147,16 @@ struct key_tile { // of the block
                 if constexpr (variant::MAP_LOOK_COLS) {
                     const int row0 = tile * BM + row_part(i) * ROWS;
                     x = look_by_column<KEYS>(
-                        p, head, min(ROWS, p.z.len_q - row0), [&](int r) { return variant::make_row(p.x, p.z, head, row0 + r); },
+                        p, head, min(ROWS, p.z.len_q - row0),
+                        [&](int r) { return variant::make_row(p.x, p.z, head, row0 + r); },
                         [&](int c) { return of_part[min(c, n - 1)]; });
                 } else {
                     x = look_at(p, head, rows.part[row_part(i)], n, of_part);
                 }
             }
-            x = x == TILE_ALL && (tile * BM + (row_part(i) + 1) * ROWS > p.z.len_q || n < KEYS) ? static_cast<int>(TILE_SOME) : x;
+            x = x == TILE_ALL && (tile * BM + (row_part(i) + 1) * ROWS > p.z.len_q || n < KEYS)
+                    ? static_cast<int>(TILE_SOME)
+                    : x;
             c[0] = i == 0 ? x : c[0];
             c[PARTS - 1] = i == PARTS - 1 ? x : c[PARTS - 1];
         }
@@ -152,8 +165,8 @@ struct key_tile { // of the block
     }
 };
 
-// The same of a mask that is the same on blocks which parts lie within: by a thread. No part is TILE_CUT, but of a tile with live pairs in the
-// neighbour of a pair alone.
+// The same of a mask that is the same on blocks which parts lie within: by a thread. No part is TILE_CUT, but of a tile
+// with live pairs in the neighbour of a pair alone.
 template <class V, bool BLOCKS = V::MAP_BLOCKS> struct block_words {
     DEV u32 word_of(const map_params &, const variant::head &, int, int) { return 0; }
 };
@@ -169,8 +182,10 @@ template <class V> struct block_words<V, true> {
             const int first = kv0 + key_tile::key_part(part) * KEYS;
             int c = TILE_NONE;
             if (row0 < z.len_q && first < z.len_kv) {
-                c = static_cast<int>(V::classify_block(p.x, z, head, row0, min(row0 + ROWS, z.len_q) - 1, first, min(first + KEYS, z.len_kv) - 1));
-                c = c == TILE_ALL && (row0 + ROWS > z.len_q || first + KEYS > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
+                c = static_cast<int>(V::classify_block(p.x, z, head, row0, min(row0 + ROWS, z.len_q) - 1, first,
+                                                       min(first + KEYS, z.len_kv) - 1));
+                c = c == TILE_ALL && (row0 + ROWS > z.len_q || first + KEYS > z.len_kv) ? static_cast<int>(TILE_SOME)
+                                                                                        : c;
             }
             both |= static_cast<u32>(c) << (2 * i);
         }
@@ -178,7 +193,8 @@ template <class V> struct block_words<V, true> {
     }
 };
 
-// Words of this round that are not 0, one a thread, to the list behind the n that are there. Returns how many there are then.
+// Words of this round that are not 0, one a thread, to the list behind the n that are there. Returns how many there are
+// then.
 DEV int append(u32 word, u32 *list, int n, int *counts)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -202,7 +218,8 @@ DEV int append(u32 word, u32 *list, int n, int *counts)
 } // namespace back_map
 
 #if LATHE_COMPILED(bwd_map)
-extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS)
+    LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
 {
     using namespace back_map;
     __shared__ variant::col cols[back::PAIR * BN];
@@ -231,7 +248,8 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     if constexpr (!BLOCKS) {
         keys.take_keys();
     }
-    key_tile others{p, head, cols + (back::PAIR - 1) * BN, kv0 ^ BN, {}}; // of the other block of a pair, which walks the same tiles
+    // of the other block of a pair, which walks the same tiles
+    key_tile others{p, head, cols + (back::PAIR - 1) * BN, kv0 ^ BN, {}};
     if constexpr (!BLOCKS && back::PAIRED) {
         others.take_keys();
     }

@@ -1,18 +1,22 @@
-// attention/backward/row_sums.cuh: kernel: what pairs add up to per row before attention's backward pass: sums over a row's live pairs of values of
-// e = <q', k'> and dw = <do', v'> that no product with o gives. variant::back_row takes them as row values.
+// attention/backward/row_sums.cuh: kernel: what pairs add up to per row before attention's backward pass: sums over a
+// row's live pairs of values of e = <q', k'> and dw = <do', v'> that no product with o gives. variant::back_row takes
+// them as row values.
 //
-// Launch: n_b * n_h * ceil(len_q / ROWS) blocks of THREADS threads, layout::BYTES of shared memory. A warp has 16 rows, four lanes a
-// row; every row is added up in one order: the same bits in every run. Tiles of KEYS keys that no row of the block reaches are skipped.
+// Launch: n_b * n_h * ceil(len_q / ROWS) blocks of THREADS threads, layout::BYTES of shared memory. A warp has 16 rows,
+// four lanes a row; every row is added up in one order: the same bits in every run. Tiles of KEYS keys that no row of
+// the block reaches are skipped.
 #pragma once
 #include "attention/backward/split.cuh"
 
-namespace row_sums {
+namespace row_sums
+{
 
 constexpr int THREADS = 128;
-constexpr int ROWS = 64; // of a block: 16 of each warp
-constexpr int KEYS = 32; // of a tile
+constexpr int ROWS = 64;                                        // of a block: 16 of each warp
+constexpr int KEYS = 32;                                        // of a tile
 constexpr int ELEMENT = static_cast<int>(sizeof(cfg::operand)); // bytes
-constexpr int HALVES = ELEMENT / 2;                         // of 16 bits: tiles of f32 lie as tiles of twice as many columns
+// of 16 bits: tiles of f32 lie as tiles of twice as many columns
+constexpr int HALVES = ELEMENT / 2;
 constexpr int DK = round_up(cfg::D, 16);
 constexpr int DV = round_up(cfg::D_V, 16);
 constexpr int NB = KEYS / 8;
@@ -63,7 +67,8 @@ struct row_of_thread {
 };
 
 // place: of the row in the block.
-DEV row_of_thread make_row(const row_sums_params &p, const variant::head &head, int number, const split::parts &finals, int place)
+DEV row_of_thread make_row(const row_sums_params &p, const variant::head &head, int number, const split::parts &finals,
+                           int place)
 {
     const bool exists = number < p.z.len_q;
     row_of_thread r;
@@ -79,7 +84,8 @@ DEV row_of_thread make_row(const row_sums_params &p, const variant::head &head, 
 }
 
 // By the whole block.
-DEV void find_parts(split::parts &finals, const row_sums_params &p, const variant::head &head, int b, int h, int row0, u32 shared)
+DEV void find_parts(split::parts &finals, const row_sums_params &p, const variant::head &head, int b, int h, int row0,
+                    u32 shared)
 {
     static_assert(ROWS == split::ROWS && THREADS / 32 == split::ROWS / 16, "a warp has 16 rows");
     split::take_given(finals, p, head, row0);
@@ -91,8 +97,8 @@ DEV void find_parts(split::parts &finals, const row_sums_params &p, const varian
 }
 
 // Pairs of the thread's two rows with the tile whose first key of the thread is `key`.
-DEV void add_pairs(row_of_thread (&rows)[2], const float (&s)[1][NB][4], const float (&dw)[1][NB][4], const row_sums_params &p,
-                   const variant::head &head, int key)
+DEV void add_pairs(row_of_thread (&rows)[2], const float (&s)[1][NB][4], const float (&dw)[1][NB][4],
+                   const row_sums_params &p, const variant::head &head, int key)
 {
 #pragma unroll
     for (int b = 0; b < NB; b++) {
@@ -107,7 +113,8 @@ DEV void add_pairs(row_of_thread (&rows)[2], const float (&s)[1][NB][4], const f
                     live = live && variant::among(p.x, p.z, head, rows[r].row, col);
                 }
                 float part[variant::ROW_SUMS];
-                variant::sum_pair(s[0][b][2 * r + j], dw[0][b][2 * r + j], p.x, p.z, head, rows[r].row, col, rows[r].values, part);
+                variant::sum_pair(s[0][b][2 * r + j], dw[0][b][2 * r + j], p.x, p.z, head, rows[r].row, col,
+                                  rows[r].values, part);
 #pragma unroll
                 for (int k = 0; k < variant::ROW_SUMS; k++) {
                     rows[r].sum[k] += live ? part[k] : 0.0f;
@@ -174,10 +181,11 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
     const auto dense = [&] {
         const u32 tiles = static_cast<u32>((z.len_q + ROWS - 1) / ROWS);
         const u32 line = blockIdx.x / tiles;
-        return back::query_work{static_cast<int>(line / static_cast<u32>(z.n_h)), static_cast<int>(line % static_cast<u32>(z.n_h)),
-                                static_cast<int>(blockIdx.x % tiles)};
+        return back::query_work{static_cast<int>(line / static_cast<u32>(z.n_h)),
+                                static_cast<int>(line % static_cast<u32>(z.n_h)), static_cast<int>(blockIdx.x % tiles)};
     };
-    if (!back::find_queries<ROWS>(p, work, [](auto &, i64) {}, dense)) {
+    if (!back::find_queries<ROWS>(
+            p, work, [](auto &, i64) {}, dense)) {
         return;
     }
     const int b = work.b;
@@ -191,14 +199,19 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
     __shared__ split::parts finals;
     find_parts(finals, p, head, b, h, row0, shared);
     const int place = first_row - row0;
-    row_of_thread rows[2] = {make_row(p, head, first_row, finals, place), make_row(p, head, first_row + 8, finals, place + 8)};
+    row_of_thread rows[2] = {make_row(p, head, first_row, finals, place),
+                             make_row(p, head, first_row + 8, finals, place + 8)};
     const span_of_keys keys = keys_of_block(ends, rows);
 
-    const cfg::element_o *dout = static_cast<const cfg::element_o *>(p.dout) + b * p.dout_b + h * p.dout_h + row0 * p.dout_t;
-    const tile_loader<ROWS, HALVES * cfg::D, HALVES * DK, THREADS> q_rows(static_cast<const cfg::element_q *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
+    const cfg::element_o *dout =
+        static_cast<const cfg::element_o *>(p.dout) + b * p.dout_b + h * p.dout_h + row0 * p.dout_t;
+    const tile_loader<ROWS, HALVES * cfg::D, HALVES * DK, THREADS> q_rows(
+        static_cast<const cfg::element_q *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
     const tile_loader<ROWS, HALVES * cfg::D_V, HALVES * DV, THREADS> do_rows(dout, p.dout_t);
-    const tile_loader<KEYS, HALVES * cfg::D, HALVES * DK, THREADS> k_rows(static_cast<const cfg::element_k *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
-    const tile_loader<KEYS, HALVES * cfg::D_V, HALVES * DV, THREADS> v_rows(static_cast<const cfg::element_v *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
+    const tile_loader<KEYS, HALVES * cfg::D, HALVES * DK, THREADS> k_rows(
+        static_cast<const cfg::element_k *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
+    const tile_loader<KEYS, HALVES * cfg::D_V, HALVES * DV, THREADS> v_rows(
+        static_cast<const cfg::element_v *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
     q_rows.load(shared + layout::Q, row0, z.len_q - row0);
     const i64 step = back::dout_step(p);
     if (step == 1 && ((reinterpret_cast<u64>(dout) | static_cast<u64>(p.dout_t) * ELEMENT) & 15) == 0) {
@@ -236,12 +249,14 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
 
 } // namespace row_sums
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_rows = row_sums::layout::BYTES;
 }
 
 #if LATHE_COMPILED(bwd_rows)
-extern "C" __global__ void __launch_bounds__(row_sums::THREADS) LATHE_ENTRY(bwd_rows)(const __grid_constant__ row_sums_params p)
+extern "C" __global__ void __launch_bounds__(row_sums::THREADS)
+    LATHE_ENTRY(bwd_rows)(const __grid_constant__ row_sums_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     row_sums::add_up_rows(p, shared_address(shared_bytes));

@@ -1,19 +1,22 @@
-// attention/backward/scheduler.cuh: the work of attention backward: which block has which keys, and the query tiles that it walks.
+// attention/backward/scheduler.cuh: the work of attention backward: which block has which keys, and the query tiles
+// that it walks.
 #pragma once
 #include "attention/backward/parts.cuh"
 
-namespace back {
+namespace back
+{
 
 struct key_block {
     int b, h_kv, tile;
     int kv0;
-    int group; // query heads of the key head
+    int group;         // query heads of the key head
     bool ends = false; // of the last section: no other work is left beside it
     __device__ __forceinline__ int head(int number) const { return h_kv * group + number; } // of the group
 };
 
-// Bytes of q, do and dq that heads at work at the same time may have together, or two of them twice as many: they are to stay in L2. On an
-// H200 half as many are 1 to 2 % faster up to 4096 tokens, but not in the wide kernel under a causal mask (2 % slower); sm_80 was not asked.
+// Bytes of q, do and dq that heads at work at the same time may have together, or two of them twice as many: they are
+// to stay in L2. On an H200 half as many are 1 to 2 % faster up to 4096 tokens, but not in the wide kernel under a
+// causal mask (2 % slower); sm_80 was not asked.
 constexpr i64 SECTION_BYTES = (cfg::BACK_WGMMA && !(variant::MASKED && SPLIT > 1) ? 16ll : 32ll) << 20;
 
 // Of the pair of this number, this block's key tile.
@@ -27,8 +30,9 @@ DEV int tile_in_pair(u32 pair)
 }
 
 // Heads in sections, and within a section one key tile of all heads after the other: those with the most query tiles
-// under a causal mask first, or, where blocks take turns at dq, last: each then finds its turn when it gets there. A block waits for
-// this, and division is slow: sections are of a power of two of heads, one that leaves no narrow last section if 4 or less do not either.
+// under a causal mask first, or, where blocks take turns at dq, last: each then finds its turn when it gets there. A
+// block waits for this, and division is slow: sections are of a power of two of heads, one that leaves no narrow last
+// section if 4 or less do not either.
 DEV key_block nth_block(const sizes &z, u32 n)
 {
     const u32 tiles = static_cast<u32>(max(key_pairs(z), 1));
@@ -61,30 +65,33 @@ DEV key_block nth_block(const sizes &z, u32 n)
     return at;
 }
 
-// The query tile at which a block begins with each head, to go round: where dq' is not 0 before, the first block that has some
-// of a tile stores it and the others wait, so those of a head begin at different tiles; under a causal mask they do anyway.
+// The query tile at which a block begins with each head, to go round: where dq' is not 0 before, the first block that
+// has some of a tile stores it and the others wait, so those of a head begin at different tiles; under a causal mask
+// they do anyway.
 DEV int first_tile(const sizes &z, int kv0)
 {
     const int tile = kv0 / BM;
     return cfg::BACK_DQ_STORED && !cfg::DETERMINISTIC && tile < query_tiles(z) ? tile : 0;
 }
 
-// What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each key tile, of as many
-// words as there are query tiles: those that a block walks (where PAIRED, also those of which only its neighbour has live pairs), in its order,
-// and then 0. A word is 16 times the tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists, under
-// DETERMINISTIC a byte for each tile: has it live pairs? Else a byte for each line: which share of the query tiles it has, up to 255.
+// What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each
+// key tile, of as many words as there are query tiles: those that a block walks (where PAIRED, also those of which only
+// its neighbour has live pairs), in its order, and then 0. A word is 16 times the tile, plus what it has for each
+// warpgroup, a tile_class of two bits. Behind the lists, under DETERMINISTIC a byte for each tile: has it live pairs?
+// Else a byte for each line: which share of the query tiles it has, up to 255.
 DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 {
     const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
-    return ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * (key_pairs(z) * PAIR) + key_tile;
+    return ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * (key_pairs(z) * PAIR) +
+           key_tile;
 }
 DEV i64 list_bytes(const sizes &z)
 {
     return list_line(z, z.n_b - 1, z.n_h - 1, key_pairs(z) * PAIR) * query_tiles(z) * 4;
 }
 
-// Where a mask reads data, the key tiles of the last section go by their lists, the longest first: a thread block that begins a long one
-// last would work on alone. By a warp; not of so many that it takes long.
+// Where a mask reads data, the key tiles of the last section go by their lists, the longest first: a thread block that
+// begins a long one last would work on alone. By a warp; not of so many that it takes long.
 constexpr bool BY_LENGTH = variant::MAP && !cfg::DETERMINISTIC;
 constexpr int BY_LENGTH_TILES = 4 * 32;
 
@@ -130,7 +137,8 @@ DEV void order_by_length(const back_params &p, key_block &at)
 }
 constexpr u32 ALL_OF_BOTH = TILE_ALL | TILE_ALL << 2;
 
-template <class PARAMS> DEV int classify(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
+template <class PARAMS>
+DEV int classify(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
 {
     const sizes &z = p.z;
     const int row0 = query_tile * BM;
@@ -142,15 +150,16 @@ template <class PARAMS> DEV int classify(const PARAMS &p, int b, int h, const va
     if constexpr (variant::MAP) {
         c = p.map[list_bytes(z) + list_line(z, b, h, key_tile) * query_tiles(z) + query_tile];
     } else if constexpr (variant::MASKED) {
-        c = static_cast<int>(variant::classify(p.x, z, head, row0, min(row0 + BM, z.len_q) - 1, kv0,
-                                               min(kv0 + BN, z.len_kv) - 1));
+        c = static_cast<int>(
+            variant::classify(p.x, z, head, row0, min(row0 + BM, z.len_q) - 1, kv0, min(kv0 + BN, z.len_kv) - 1));
     }
     const bool inside = row0 + BM <= z.len_q && kv0 + BN <= z.len_kv;
     return c == TILE_ALL && !inside ? static_cast<int>(TILE_SOME) : c;
 }
 
 // The same as a walk has it: a tile of the other block of a pair is walked, too.
-template <class PARAMS> DEV int classify_walked(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
+template <class PARAMS>
+DEV int classify_walked(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
 {
     int c = classify(p, b, h, head, query_tile, key_tile);
     if constexpr (PAIRED) {
@@ -164,12 +173,12 @@ template <class PARAMS> DEV int classify_walked(const PARAMS &p, int b, int h, c
 struct position {
     int head; // of the group; the number of heads: the end
     int tile;
-    bool whole; // every pair is live
+    bool whole;      // every pair is live
     u32 classes = 0; // where the mask reads data: of the parts of both warpgroups, two bits each
 };
 
-// Walks the query tiles that have live pairs, head by head. 32 are classified, or looked up, at a time, one a lane; all warps
-// of the block get the same answers.
+// Walks the query tiles that have live pairs, head by head. 32 are classified, or looked up, at a time, one a lane; all
+// warps of the block get the same answers.
 struct walk {
     int mine = TILE_NONE; // class of this lane's tile of the current 32, or its word in the list
     int first_word = 0;   // of the list's current 32
@@ -205,7 +214,8 @@ struct walk {
                 }
             }
             const int tiles = query_tiles(p.z);
-            const u32 *list = reinterpret_cast<const u32 *>(p.map) + list_line(p.z, at.b, at.head(to.head), at.tile) * tiles;
+            const u32 *list =
+                reinterpret_cast<const u32 *>(p.map) + list_line(p.z, at.b, at.head(to.head), at.tile) * tiles;
             const int word = first_word + lane_id();
             mine = word < tiles ? static_cast<int>(list[word]) : 0;
             some = __ballot_sync(ALL_LANES, mine != 0);
@@ -226,7 +236,8 @@ struct walk {
             return to;
         }
         const int start = first_tile(p.z, at.kv0);
-        const int step = last.tile < start && last.tile >= 0 ? last.tile + tiles - start : last.tile - (last.tile < 0 ? 0 : start);
+        const int step =
+            last.tile < start && last.tile >= 0 ? last.tile + tiles - start : last.tile - (last.tile < 0 ? 0 : start);
         int first = step & ~31; // -32 before the first tile
         u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > (step & 31));
 #pragma unroll 1
@@ -242,7 +253,8 @@ struct walk {
             const int h = at.head(to.head);
             const int tile = first + lane_id() + start;
             mine = first + lane_id() >= tiles ? static_cast<int>(TILE_NONE)
-                                              : classify_walked(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), tile < tiles ? tile : tile - tiles, at.tile);
+                                              : classify_walked(p, at.b, h, variant::make_head(p.x, p.z, at.b, h),
+                                                                tile < tiles ? tile : tile - tiles, at.tile);
             some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }
         const int bit = __ffs(static_cast<int>(some)) - 1;

@@ -1,16 +1,18 @@
-// attention/backward/selected.cuh: attention backward for rows that have lists of blocks of keys, sm_80 and up: what a block of threads adds
-// to dk' and dv' of a tile of keys, and to dq' of the tokens that have chosen it.
+// attention/backward/selected.cuh: attention backward for rows that have lists of blocks of keys, sm_80 and up: what a
+// block of threads adds to dk' and dv' of a tile of keys, and to dq' of the tokens that have chosen it.
 //
-// A block of threads has BN keys of one key head and the tokens of a range that have chosen them (attention/backward/selected_lists.cuh). Rows
-// of a tile are query heads of these tokens, one token after the other, BM at a time: a tile of 64 rows has four tokens of 16 heads. Their
-// rows of Q and dO are gathered; products are those of attention/backward/sm80.cuh. dq' goes to the rows' own places by fp32 atomics, dk' and
-// dv' once at the end, since other ranges add to the same keys. The other way round, a token at a time, dq' would stay in registers, and
-// K and V of every block of its list would be read for 16 rows alone: four times what comes here.
+// A block of threads has BN keys of one key head and the tokens of a range that have chosen them
+// (attention/backward/selected_lists.cuh). Rows of a tile are query heads of these tokens, one token after the other,
+// BM at a time: a tile of 64 rows has four tokens of 16 heads. Their rows of Q and dO are gathered; products are those
+// of attention/backward/sm80.cuh. dq' goes to the rows' own places by fp32 atomics, dk' and dv' once at the end, since
+// other ranges add to the same keys. The other way round, a token at a time, dq' would stay in registers, and K and V
+// of every block of its list would be read for 16 rows alone: four times what comes here.
 //
 // Which rows a tile has is known two tiles ahead, so that copies of the next tile need not wait for it.
 //
-// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) * ceil(len_kv / BN) blocks; of packed sequences n_h_kv * ceil(tokens / LIST_RANGE) *
-// (floor(keys / BN) + sequences), as a sequence has no more ranges than all of them. dk', dv' and dq' are 0 before.
+// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) * ceil(len_kv / BN) blocks; of packed sequences n_h_kv * ceil(tokens
+// / LIST_RANGE) * (floor(keys / BN) + sequences), as a sequence has no more ranges than all of them. dk', dv' and dq'
+// are 0 before.
 #pragma once
 #include "attention/backward/selected_lists.cuh"
 #include "attention/backward/sm80_products.cuh"
@@ -23,9 +25,11 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 static_assert(variant::SITES == 0, "rows of a tile are of several heads: a pair adds to no input");
 static_assert(variant::SELECTED_KEYS % cfg::BACK_BN == 0, "a block of keys is tiles of BN");
-static_assert(cfg::DK_F32 && cfg::DV_F32 && cfg::BACK_BY_ROWS && !cfg::DETERMINISTIC, "all sums are added in memory, in floats");
+static_assert(cfg::DK_F32 && cfg::DV_F32 && cfg::BACK_BY_ROWS && !cfg::DETERMINISTIC,
+              "all sums are added in memory, in floats");
 
-namespace back {
+namespace back
+{
 
 constexpr int VALUE_BYTES = 16; // of a row's value: it comes with those of the tokens beside it
 
@@ -39,7 +43,8 @@ struct selected_layout { // offsets in bytes
     static constexpr int STAGE = ROWS + ROW_VALUES * BM * VALUE_BYTES;
     static constexpr int DS = RING + STAGES * STAGE;
     static constexpr int W = DS + BN * BM * ELEMENT_BYTES<cfg::operand>;
-    static constexpr int OWNERS = W + (SPLIT > 1 ? BN * BM * ELEMENT_BYTES<cfg::operand> : 0); // of three tiles: 8 bytes of each row
+    // of three tiles: 8 bytes of each row
+    static constexpr int OWNERS = W + (SPLIT > 1 ? BN * BM * ELEMENT_BYTES<cfg::operand> : 0);
     static constexpr int OWNERS_BYTES = 8 * BM;
     static constexpr int BYTES = OWNERS + 3 * OWNERS_BYTES;
 };
@@ -50,7 +55,10 @@ struct owner {
     int head;
     bool whole; // all its pairs with the tile's keys are live
 };
-DEV owner owner_of(u32 token, u32 rest) { return {static_cast<int>(token), static_cast<int>(rest >> 1), (rest & 1) != 0}; }
+DEV owner owner_of(u32 token, u32 rest)
+{
+    return {static_cast<int>(token), static_cast<int>(rest >> 1), (rest & 1) != 0};
+}
 DEV owner load_owner(u32 owners, int row)
 {
     const float2 two = load_shared8(owners + static_cast<u32>(8 * row));
@@ -82,7 +90,8 @@ template <class PARAMS> DEV bool find_tile(const PARAMS &p, selected_tile &at)
         if (p.cu_q != nullptr) {
             const u32 slots = gridDim.x / (ranges * static_cast<u32>(z.n_h_kv)); // of tiles of keys
             const u32 line = fresh_block() / slots;
-            const sequences::tile found = sequences::find<BN>(sequences::keys(p), z.n_b, static_cast<int>(fresh_block() - line * slots));
+            const sequences::tile found =
+                sequences::find<BN>(sequences::keys(p), z.n_b, static_cast<int>(fresh_block() - line * slots));
             at = {found.b, static_cast<int>(line / ranges), static_cast<int>(line % ranges), found.number};
             return at.tile >= 0;
         }
@@ -131,7 +140,7 @@ template <class PARAMS> DEV bool find_selected(PARAMS &p, selected_work &own)
     return own.rows > 0;
 }
 
-// ---- which rows -------------------------------------------------------------------------------------------------
+// ---- which rows --------------------------------------------------------------------------------------
 
 // The first BM threads have a row of every tile each, and ask for its token a tile before they tell the others.
 struct row_finder {
@@ -165,10 +174,11 @@ struct row_finder {
     }
 };
 
-// ---- a tile's rows ----------------------------------------------------------------------------------------------
+// ---- a tile's rows -----------------------------------------------------------------------------------
 
 // Rows of a tensor of DIM columns; others are zeros.
-template <int DIM, int COLUMNS, class T> DEV void gather_rows(u32 tile, const T *from, i64 head_stride, i64 token_stride, u32 owners)
+template <int DIM, int COLUMNS, class T>
+DEV void gather_rows(u32 tile, const T *from, i64 head_stride, i64 token_stride, u32 owners)
 {
     using shape = swizzle<COLUMNS>;
     constexpr int PIECES = BM * shape::CHUNKS;
@@ -180,20 +190,27 @@ template <int DIM, int COLUMNS, class T> DEV void gather_rows(u32 tile, const T 
         if (PIECES % THREADS == 0 || i < PIECES) {
             const owner of = load_owner(owners, row);
             const bool inside = of.token >= 0 && chunk * 8 < DIM;
-            copy16_async(tile + shape::offset(row, chunk), from + (inside ? of.head * head_stride + of.token * token_stride + chunk * 8 : 0), inside ? 16 : 0);
+            copy16_async(tile + shape::offset(row, chunk),
+                         from + (inside ? of.head * head_stride + of.token * token_stride + chunk * 8 : 0),
+                         inside ? 16 : 0);
         }
     }
 }
 DEV void gather(const back_params &p, const selected_work &own, u32 stage, u32 owners)
 {
-    gather_rows<cfg::D, DK>(stage + selected_layout::Q, static_cast<const cfg::element_q *>(p.q) + own.b * p.q_b, p.q_h, p.q_t, owners);
-    gather_rows<cfg::D_V, DV>(stage + selected_layout::DO, static_cast<const cfg::element_o *>(p.dout) + own.b * p.dout_b, p.dout_h, p.dout_t, owners);
+    gather_rows<cfg::D, DK>(stage + selected_layout::Q, static_cast<const cfg::element_q *>(p.q) + own.b * p.q_b, p.q_h,
+                            p.q_t, owners);
+    gather_rows<cfg::D_V, DV>(stage + selected_layout::DO,
+                              static_cast<const cfg::element_o *>(p.dout) + own.b * p.dout_b, p.dout_h, p.dout_t,
+                              owners);
     if (ROW_VALUES > 0 && fresh_thread() < BM) {
         const int row = static_cast<int>(fresh_thread());
         const owner of = load_owner(owners, row);
         const bool exists = of.token >= 0;
         const i64 length = static_cast<i64>(query_tiles(p.z)) * BM;
-        const float *from = p.rows + (exists ? (static_cast<i64>(own_batch(p, own.b)) * p.z.n_h + of.head) * length + of.token / 4 * 4 : 0);
+        const float *from =
+            p.rows +
+            (exists ? (static_cast<i64>(own_batch(p, own.b)) * p.z.n_h + of.head) * length + of.token / 4 * 4 : 0);
 #pragma unroll
         for (int k = 0; k < ROW_VALUES; k++) {
             copy16_async(stage + static_cast<u32>(selected_layout::ROWS + (k * BM + row) * VALUE_BYTES),
@@ -208,7 +225,7 @@ DEV float row_value(u32 rows, int k, int row, const owner &of)
     return load_shared(rows + static_cast<u32>((k * BM + row) * VALUE_BYTES + of.token % 4 * 4));
 }
 
-// ---- pairs ------------------------------------------------------------------------------------------------------
+// ---- pairs -------------------------------------------------------------------------------------------
 
 // Are all pairs of the warp's rows live, and no row's finals large?
 DEV bool rows_are_plain(u32 owners, u32 rows)
@@ -230,8 +247,10 @@ DEV bool rows_are_plain(u32 owners, u32 rows)
     return __all_sync(ALL_LANES, plain);
 }
 
-// From s^T and dw^T to w^T and ds^T, in place: as pairs() of attention/backward/pairs.cuh, for rows that have a head and a token each.
-template <bool PLAIN> DEV void selected_pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params &p, const selected_work &own, u32 owners, u32 rows)
+// From s^T and dw^T to w^T and ds^T, in place: as pairs() of attention/backward/pairs.cuh, for rows that have a head
+// and a token each.
+template <bool PLAIN> DEV void selected_pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params &p,
+                                              const selected_work &own, u32 owners, u32 rows)
 {
     const place here;
     const int kv0 = own.kv0() + here.key();
@@ -272,7 +291,8 @@ template <bool PLAIN> DEV void selected_pairs(float (&s)[MT][NB][4], float (&dw)
                 float w = 0.0f;
                 float ds = 0.0f;
                 float site[SLOTS] = {};
-                variant::pair(e, d, p.x, p.z, head, row, variant::make_col(p.x, p.z, head, key), diag, back, w, ds, site);
+                variant::pair(e, d, p.x, p.z, head, row, variant::make_col(p.x, p.z, head, key), diag, back, w, ds,
+                              site);
                 e = live ? w : 0.0f;
                 d = live ? ds : 0.0f;
             }
@@ -280,7 +300,7 @@ template <bool PLAIN> DEV void selected_pairs(float (&s)[MT][NB][4], float (&dw)
     }
 }
 
-// ---- sums in memory ---------------------------------------------------------------------------------------------
+// ---- sums in memory ----------------------------------------------------------------------------------
 
 // dq' of the tile: this warp's piece of ds K, to its rows' places.
 DEV void add_selected_dq(const back_params &p, const selected_work &own, u32 turned, u32 keys, u32 owners)
@@ -306,8 +326,10 @@ DEV void add_selected_dq(const back_params &p, const selected_work &own, u32 tur
     }
 }
 
-// x times `factor` to the tile's rows of dk' or dv', of DIM columns each. Two lanes exchange halves, so that each has four columns of a block.
-template <int DIM, int DB> DEV void add_keys_of(const float (&x)[MT][DB][4], float factor, float *out, i64 row_stride, int left)
+// x times `factor` to the tile's rows of dk' or dv', of DIM columns each. Two lanes exchange halves, so that each has
+// four columns of a block.
+template <int DIM, int DB>
+DEV void add_keys_of(const float (&x)[MT][DB][4], float factor, float *out, i64 row_stride, int left)
 {
     static_assert(DB % 2 == 0, "blocks of columns in pairs");
     const place at;
@@ -326,7 +348,8 @@ template <int DIM, int DB> DEV void add_keys_of(const float (&x)[MT][DB][4], flo
                 own[i] = odd ? second : first;
                 others[i] = __shfl_xor_sync(ALL_LANES, odd ? first : second, 1);
             }
-            const float sum[4] = {odd ? others[0] : own[0], odd ? others[1] : own[1], odd ? own[0] : others[0], odd ? own[1] : others[1]};
+            const float sum[4] = {odd ? others[0] : own[0], odd ? others[1] : own[1], odd ? own[0] : others[0],
+                                  odd ? own[1] : others[1]};
             const int column = (at.part() * DB + d + (odd ? 1 : 0)) * 8 + (at.lane & 2) * 2;
             if (row < left && column < DIM) {
                 add_lanes<4>(out + row * row_stride + column, sum);
@@ -337,14 +360,16 @@ template <int DIM, int DB> DEV void add_keys_of(const float (&x)[MT][DB][4], flo
 
 } // namespace back
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd = back::selected_layout::BYTES;
 }
 
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
+extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS)
+    LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
     using namespace back;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -355,14 +380,20 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LA
     if (!find_selected(p, own)) {
         return;
     }
-    const auto owners_of = [&](int tile) { return shared + static_cast<u32>(selected_layout::OWNERS + tile % 3 * selected_layout::OWNERS_BYTES); };
-    const auto stage_of = [&](int tile) { return shared + static_cast<u32>(selected_layout::RING + tile % STAGES * selected_layout::STAGE); };
+    const auto owners_of = [&](int tile) {
+        return shared + static_cast<u32>(selected_layout::OWNERS + tile % 3 * selected_layout::OWNERS_BYTES);
+    };
+    const auto stage_of = [&](int tile) {
+        return shared + static_cast<u32>(selected_layout::RING + tile % STAGES * selected_layout::STAGE);
+    };
     const int tiles = own.tiles();
     row_finder rows;
     rows.ask(own, 0);
     {
-        const tile_loader<BN, cfg::D, DK, THREADS> k_rows(static_cast<const cfg::element_k *>(p.k) + own.b * p.k_b + own.h_kv * p.k_h, p.k_t);
-        const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(static_cast<const cfg::element_v *>(p.v) + own.b * p.v_b + own.h_kv * p.v_h, p.v_t);
+        const tile_loader<BN, cfg::D, DK, THREADS> k_rows(
+            static_cast<const cfg::element_k *>(p.k) + own.b * p.k_b + own.h_kv * p.k_h, p.k_t);
+        const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(
+            static_cast<const cfg::element_v *>(p.v) + own.b * p.v_b + own.h_kv * p.v_h, p.v_t);
         k_rows.load(shared + selected_layout::K, own.kv0(), z.len_kv - own.kv0());
         v_rows.load(shared + selected_layout::V, own.kv0(), z.len_kv - own.kv0());
     }
@@ -398,10 +429,10 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LA
             const place here;
             const u32 first = static_cast<u32>(here.query0()) * 2;
             multiply_rows<cfg::operand, DK>(s, shared + selected_layout::K + offset_a<DK>(here.lane, here.key0()),
-                                       ring + selected_layout::Q + first * DK + offset_b<DK>(here.lane));
+                                            ring + selected_layout::Q + first * DK + offset_b<DK>(here.lane));
             if constexpr (WANT_DW) {
                 multiply_rows<cfg::operand, DV>(dw, shared + selected_layout::V + offset_a<DV>(here.lane, here.key0()),
-                                           ring + selected_layout::DO + first * DV + offset_b<DV>(here.lane));
+                                                ring + selected_layout::DO + first * DV + offset_b<DV>(here.lane));
             } else {
                 clear(dw);
             }
@@ -451,10 +482,14 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LA
     const int left = z.len_kv - own.kv0();
     if constexpr (cfg::WANT_DK) {
         const float factor = variant::ds_factor(p.x, z, variant::make_head(p.x, z, own.b, own.h_kv * own.group));
-        add_keys_of<cfg::D>(sums.dk, factor, static_cast<float *>(p.dk) + own.b * p.dk_b + own.h_kv * p.dk_h + own.kv0() * p.dk_t, p.dk_t, left);
+        add_keys_of<cfg::D>(sums.dk, factor,
+                            static_cast<float *>(p.dk) + own.b * p.dk_b + own.h_kv * p.dk_h + own.kv0() * p.dk_t,
+                            p.dk_t, left);
     }
     if constexpr (cfg::WANT_DV) {
-        add_keys_of<cfg::D_V>(sums.dv, 1.0f, static_cast<float *>(p.dv) + own.b * p.dv_b + own.h_kv * p.dv_h + own.kv0() * p.dv_t, p.dv_t, left);
+        add_keys_of<cfg::D_V>(sums.dv, 1.0f,
+                              static_cast<float *>(p.dv) + own.b * p.dv_b + own.h_kv * p.dv_h + own.kv0() * p.dv_t,
+                              p.dv_t, left);
     }
 }
 #endif

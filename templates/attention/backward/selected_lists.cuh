@@ -1,18 +1,20 @@
-// attention/backward/selected_lists.cuh: kernel: of rows that have lists of blocks of keys, the lists the other way round: which tokens have
-// chosen a block.
+// attention/backward/selected_lists.cuh: kernel: of rows that have lists of blocks of keys, the lists the other way
+// round: which tokens have chosen a block.
 //
-// The tokens of a sequence are cut into ranges of LIST_RANGE, and a block of keys has a list of each: what a range's tokens bring fits L2, so
-// all blocks of keys go through one range before the next, and a block that every token has chosen is shared out. A list names a token once.
+// The tokens of a sequence are cut into ranges of LIST_RANGE, and a block of keys has a list of each: what a range's
+// tokens bring fits L2, so all blocks of keys go through one range before the next, and a block that every token has
+// chosen is shared out. A list names a token once.
 //
-// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) blocks of LIST_THREADS threads, each of which makes the lists of its range; of packed sequences
-// n_h_kv * (floor(tokens / LIST_RANGE) + sequences).
+// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) blocks of LIST_THREADS threads, each of which makes the lists of its
+// range; of packed sequences n_h_kv * (floor(tokens / LIST_RANGE) + sequences).
 #pragma once
 #include "attention/backward/parts.cuh"
 
 constexpr int LIST_RANGE = 1024; // tokens
 constexpr int LIST_THREADS = 1024;
 
-namespace lists {
+namespace lists
+{
 
 constexpr int ROOM = LIST_RANGE * variant::SELECTED; // of the lists of a range
 constexpr int WARPS = LIST_THREADS / 32;
@@ -27,7 +29,10 @@ struct choices {
     int first_token, count; // of entries
 
     __device__ __forceinline__ int token(int i) const { return first_token + i / variant::SELECTED; }
-    __device__ __forceinline__ int entry(const variant::row &row, int i) const { return variant::selected(p.x, p.z, head, row, i); }
+    __device__ __forceinline__ int entry(const variant::row &row, int i) const
+    {
+        return variant::selected(p.x, p.z, head, row, i);
+    }
     // The block of choice i, or -1: it is none, or the token has it already.
     __device__ __forceinline__ int block(int i) const
     {
@@ -57,7 +62,8 @@ template <class PARAMS> DEV bool find_range(PARAMS &p, range &at)
             return false;
         }
         if (p.cu_q != nullptr) {
-            const sequences::tile found = sequences::find<LIST_RANGE>(sequences::queries(p), p.z.n_b, block / p.z.n_h_kv);
+            const sequences::tile found =
+                sequences::find<LIST_RANGE>(sequences::queries(p), p.z.n_b, block / p.z.n_h_kv);
             at = {found.b, block % p.z.n_h_kv, found.number * LIST_RANGE};
             sequences::enter(p, at.b);
             return at.first >= 0 && at.first < p.z.len_q;
@@ -73,7 +79,8 @@ template <class PARAMS> DEV bool find_range(PARAMS &p, range &at)
     return true;
 }
 
-// Which list range number `range` of a sequence's key head has: that of the block that made it. launched: not of one sequence.
+// Which list range number `range` of a sequence's key head has: that of the block that made it. launched: not of one
+// sequence.
 template <class PARAMS> DEV u32 list_of(const PARAMS &launched, int b, int h_kv, int range)
 {
     if constexpr (HAS_SEQUENCES<PARAMS>) {
@@ -121,10 +128,11 @@ DEV void add_up(u32 *counts, int n)
 
 } // namespace lists
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(bwd_lists)
-extern "C" __global__ void __launch_bounds__(LIST_THREADS) LATHE_ENTRY(bwd_lists)(const __grid_constant__ list_params launched)
+extern "C" __global__ void __launch_bounds__(LIST_THREADS)
+    LATHE_ENTRY(bwd_lists)(const __grid_constant__ list_params launched)
 {
     using namespace lists;
     auto &&p = own_params(launched);
@@ -134,7 +142,8 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS) LATHE_ENTRY(bwd_lists
     if (!find_range(p, at)) {
         return;
     }
-    const choices of{p, variant::make_head(p.x, z, at.b, at.h_kv * z.group()), at.first, min(LIST_RANGE, z.len_q - at.first) * variant::SELECTED};
+    const choices of{p, variant::make_head(p.x, z, at.b, at.h_kv * z.group()), at.first,
+                     min(LIST_RANGE, z.len_q - at.first) * variant::SELECTED};
     u32 *ends = p.ends + static_cast<i64>(blockIdx.x) * n;
     u32 *tokens = p.tokens + static_cast<i64>(blockIdx.x) * ROOM;
     const int own = key_blocks(z);

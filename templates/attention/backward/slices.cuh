@@ -1,12 +1,12 @@
-// attention/backward/slices.cuh: attention backward for head dims beyond what a block has registers and shared memory for, and for V
-// that is a part of K, sm_80 and up: dk' and dv' of a key tile and what it adds to dq'.
+// attention/backward/slices.cuh: attention backward for head dims beyond what a block has registers and shared memory
+// for, and for V that is a part of K, sm_80 and up: dk' and dv' of a key tile and what it adds to dq'.
 //
-// A block takes BN keys of one key head and walks the query tiles that the mask leaves, as attention/backward/sm80.cuh does, but
-// nothing of D columns is kept: rows come SLICE columns at a time, one slice ahead. A tile of queries has two rounds. The first
-// adds up s^T = K Q^T and dw^T = V dO^T over the slices, and makes them w^T and ds^T. The second brings the slices again: w^T dO,
-// ds^T Q and ds K of a slice have room in registers, and are added in memory, in floats: dk' and dv' by the one thread that has
-// this place for the whole walk, so without atomics and in one order, dq' as in sm80.cuh. Where V is the first columns of K, so
-// are dv' those of dk', and the same thread has both.
+// A block takes BN keys of one key head and walks the query tiles that the mask leaves, as attention/backward/sm80.cuh
+// does, but nothing of D columns is kept: rows come SLICE columns at a time, one slice ahead. A tile of queries has two
+// rounds. The first adds up s^T = K Q^T and dw^T = V dO^T over the slices, and makes them w^T and ds^T. The second
+// brings the slices again: w^T dO, ds^T Q and ds K of a slice have room in registers, and are added in memory, in
+// floats: dk' and dv' by the one thread that has this place for the whole walk, so without atomics and in one order,
+// dq' as in sm80.cuh. Where V is the first columns of K, so are dv' those of dk', and the same thread has both.
 //
 // Launch: as sm80.cuh. dk' and dv' are 0 before, and still without an adjoint of a mod.
 #pragma once
@@ -19,17 +19,19 @@ static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cf
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
-namespace back {
+namespace back
+{
 
-constexpr int SLICE = 64;         // columns
+constexpr int SLICE = 64; // columns
 constexpr int SLICE_BLOCKS = SLICE / 8;
 constexpr int D_SLICES = (cfg::D + SLICE - 1) / SLICE;
 constexpr int V_SLICES = (cfg::D_V + SLICE - 1) / SLICE;
 constexpr int FIRST_ROUND = D_SLICES + V_SLICES; // steps
-constexpr int STEPS = 2 * FIRST_ROUND;           // even: the last step of a tile and the first of the next have places of their own
+// even: the last step of a tile and the first of the next have places of their own
+constexpr int STEPS = 2 * FIRST_ROUND;
 
-struct slice_layout { // offsets in bytes
-    static constexpr int KEYS = 0; // within a stage: of K or V
+struct slice_layout {                                                        // offsets in bytes
+    static constexpr int KEYS = 0;                                           // within a stage: of K or V
     static constexpr int QUERIES = BN * SLICE * ELEMENT_BYTES<cfg::operand>; // of Q or dO
     static constexpr int STAGE = (BN + BM) * SLICE * ELEMENT_BYTES<cfg::operand>;
     static constexpr int DS = 2 * STAGE;
@@ -42,7 +44,8 @@ static_assert(SPLIT == 1 && STAGES == 2 && MT == 1, "a warp has 16 keys of its o
 static_assert(cfg::DK_F32 && cfg::DV_F32, "dk' and dv' are added in floats");
 static_assert(WARPS * 16 == SLICE, "a warp has 16 columns of dq' of a slice");
 
-// Rows of a tensor, of which the tile has `left` from `from` on, and of these the `columns` that a slice has; the rest are zeros.
+// Rows of a tensor, of which the tile has `left` from `from` on, and of these the `columns` that a slice has; the rest
+// are zeros.
 template <int ROWS, class T> DEV void load_slice(u32 tile, const T *from, i64 stride, int left, int columns)
 {
     using shape = swizzle<SLICE>;
@@ -102,7 +105,7 @@ DEV void add_products(float (&s)[MT][NB][4], u32 stage)
     const place here;
     float more[MT][NB][4];
     multiply_rows<cfg::operand, SLICE>(more, stage + slice_layout::KEYS + offset_a<SLICE>(here.lane, here.key0()),
-                                  stage + slice_layout::QUERIES + offset_b<SLICE>(here.lane));
+                                       stage + slice_layout::QUERIES + offset_b<SLICE>(here.lane));
 #pragma unroll
     for (int b = 0; b < NB; b++) {
 #pragma unroll
@@ -112,8 +115,10 @@ DEV void add_products(float (&s)[MT][NB][4], u32 stage)
     }
 }
 
-// x times `factor` to the block's rows of dk' or dv' in memory, of which the slice begins at `column` and has DIM in all.
-template <int DIM> DEV void add_keys(const float (&x)[MT][SLICE_BLOCKS][4], float factor, void *out, i64 row_stride, int left, int column)
+// x times `factor` to the block's rows of dk' or dv' in memory, of which the slice begins at `column` and has DIM in
+// all.
+template <int DIM>
+DEV void add_keys(const float (&x)[MT][SLICE_BLOCKS][4], float factor, void *out, i64 row_stride, int left, int column)
 {
     const place at;
 #pragma unroll
@@ -168,9 +173,10 @@ DEV void add_dq_slice(u32 turned, u32 keys, float *tile, int slice)
 
 } // namespace back
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd = back::slice_layout::BYTES;
 }
 
@@ -201,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(
     variant::head head;
     variant::col col[COLS];
     site_sums<NB, COLS> gathered;
-    const site_context<NB, COLS> sites{p, head, gathered, shared + slice_layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
+    const site_context<NB, COLS> sites{p, head, gathered,
+                                       shared + slice_layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
 #pragma unroll 1
     while (here.head < at.group) {
         const int h = at.head(here.head);
@@ -231,7 +238,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(
             load_rows(rows, p, at.b, h, here.tile);
         }
         if constexpr (variant::BACK_DIAG) {
-            fill_table<BN, THREADS>(shared + slice_layout::TABLE, p, head, row0, at.kv0, static_cast<int>(fresh_thread()));
+            fill_table<BN, THREADS>(shared + slice_layout::TABLE, p, head, row0, at.kv0,
+                                    static_cast<int>(fresh_thread()));
         }
         copy_commit();
 
@@ -253,7 +261,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(
         {
             const place mine;
             const u32 own_rows = rows + static_cast<u32>(mine.query() * 4);
-            const u32 entries = shared + slice_layout::TABLE + static_cast<u32>((mine.query() - mine.key() + BN - 1) * 4);
+            const u32 entries =
+                shared + slice_layout::TABLE + static_cast<u32>((mine.query() - mine.key() + BN - 1) * 4);
             const int row = row0 + mine.query();
             const int key = at.kv0 + mine.key();
             sites.clear_tile();
@@ -278,8 +287,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(
                 float sum[MT][SLICE_BLOCKS][4];
                 clear(sum);
                 add_own<SLICE>(sum, weights, stage + slice_layout::QUERIES);
-                add_keys<cfg::D_V>(sum, 1.0f, static_cast<float *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t, p.dv_t, left,
-                                   slice * SLICE);
+                add_keys<cfg::D_V>(sum, 1.0f,
+                                   static_cast<float *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
+                                   p.dv_t, left, slice * SLICE);
             }
         }
         const i64 line = tile_line(z, at.b, h) + here.tile;
@@ -299,10 +309,12 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, 1) LATHE_ENTRY(bwd)(
                 clear(sum);
                 add_own<SLICE>(sum, ds, stage + slice_layout::QUERIES);
                 add_keys<cfg::D>(sum, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.head(0))),
-                                 static_cast<float *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t, p.dk_t, left, slice * SLICE);
+                                 static_cast<float *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
+                                 p.dk_t, left, slice * SLICE);
             }
             if constexpr (cfg::WANT_DQ) {
-                add_dq_slice(shared + slice_layout::DS, stage + slice_layout::KEYS, p.dq + line * dq_shape::FLOATS, slice);
+                add_dq_slice(shared + slice_layout::DS, stage + slice_layout::KEYS, p.dq + line * dq_shape::FLOATS,
+                             slice);
             }
         }
         if constexpr (cfg::WANT_DQ && cfg::DETERMINISTIC) {

@@ -1,11 +1,13 @@
-// attention/backward/sm80.cuh: portable attention backward, sm_80 and up: dk', dv' of a key tile and what it adds to dq'.
+// attention/backward/sm80.cuh: portable attention backward, sm_80 and up: dk', dv' of a key tile and what it adds to
+// dq'.
 //
 // A block takes BN keys of one key head and walks the query tiles that the mask leaves, of every query head of the
-// group, so dk' and dv' stay in registers; where neither is wanted, a part of them (APART below). Products are turned: s^T = K Q^T and dw^T = V dO^T, so that a thread's keys
-// are the same for the whole kernel and weights are the A operand of dv' += w^T dO as they stand. SPLIT warps share
-// the same keys: each has its part of the queries of a tile and of the columns of dk' and dv', and they hand w^T and
-// ds^T to each other through shared memory (SPLIT == 1: only ds^T goes there, for dq' = ds K). A warp's own part of the
-// queries comes first, from registers, and covers the wait for the others.
+// group, so dk' and dv' stay in registers; where neither is wanted, a part of them (APART below). Products are turned:
+// s^T = K Q^T and dw^T = V dO^T, so that a thread's keys are the same for the whole kernel and weights are the A
+// operand of dv' += w^T dO as they stand. SPLIT warps share the same keys: each has its part of the queries of a tile
+// and of the columns of dk' and dv', and they hand w^T and ds^T to each other through shared memory (SPLIT == 1: only
+// ds^T goes there, for dq' = ds K). A warp's own part of the queries comes first, from registers, and covers the wait
+// for the others.
 //
 // Two stages: Q, dO and row values of the next tile come while one is computed; two barriers a tile. One stage: they
 // come under dq'; three barriers where warps share keys.
@@ -21,9 +23,9 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
 // What to choose: the first that fits. Bytes, of back::layout below, are for two row values and no diagonals; registers
-// those of the causal softmax with a learned slope on sm_80 / sm_90a (nvcc 13.0), none of which spills. Two small blocks
-// an SM hide each other's barriers, and 32 keys a warp are the least to read from shared memory; from d = 96 on they take
-// SPLIT warps for registers' sake.
+// those of the causal softmax with a learned slope on sm_80 / sm_90a (nvcc 13.0), none of which spills. Two small
+// blocks an SM hide each other's barriers, and 32 keys a warp are the least to read from shared memory; from d = 96 on
+// they take SPLIT warps for registers' sake.
 //
 //     d, d_v      BM x BN   WARPS  SPLIT  STAGES   bytes   registers   where a block may have
 //     64, 64      32 x 128    4      1      2      57888   255 / 255   163 KB or more: two blocks an SM
@@ -51,7 +53,8 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
 //     256, 256    32 x 32     4      2      1     139552   255         163 KB
 //     224, 224    32 x 16     2      2      1      90400   255         99 KB; spills one word
 
-namespace back {
+namespace back
+{
 
 struct layout { // offsets in bytes
     static constexpr int K = 0;
@@ -70,9 +73,9 @@ struct layout { // offsets in bytes
     static constexpr int BYTES = SUMS + SUMS_BYTES;
 };
 
-// Where neither dk nor dv is wanted, nothing joins the queries of a block of keys: there are thread blocks for each of its
-// query heads, and for each PART_TILES of its query tiles. Few keys of many queries, as the weights of compressed blocks are
-// found of, would leave most multiprocessors idle else.
+// Where neither dk nor dv is wanted, nothing joins the queries of a block of keys: there are thread blocks for each of
+// its query heads, and for each PART_TILES of its query tiles. Few keys of many queries, as the weights of compressed
+// blocks are found of, would leave most multiprocessors idle else.
 constexpr bool APART = !cfg::WANT_DK && !cfg::WANT_DV && !variant::MAP && !cfg::DETERMINISTIC;
 constexpr int PART_TILES = 32;
 
@@ -150,14 +153,16 @@ template <class PARAMS> DEV int keys_of(const PARAMS &launched, const sizes &z, 
 
 } // namespace back
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd = back::layout::BYTES;
 }
 
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0) // 1: all registers that it asks for, or a few spill
+// 1: all registers that it asks for, or a few spill
+extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0)
     LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
     using namespace back;
@@ -182,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     const auto load = [&](const key_block &at, const position &to, u32 stage) {
         const int h = at.h_kv * group + to.head;
         const u32 ring = shared + layout::RING + stage * layout::STAGE;
-        const tile_loader<BM, PARTS * cfg::D, PARTS * DK, THREADS> q_rows(static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + h * p.q_h,
-                                                          p.q_t);
+        const tile_loader<BM, PARTS * cfg::D, PARTS * DK, THREADS> q_rows(
+            static_cast<const cfg::element_q *>(p.q) + at.b * p.q_b + h * p.q_h, p.q_t);
         const tile_loader<BM, PARTS * cfg::D_V, PARTS * DV, THREADS> do_rows(
             static_cast<const cfg::element_o *>(p.dout) + at.b * p.dout_b + h * p.dout_h, p.dout_t);
         q_rows.load(ring + layout::Q, to.tile * BM, z.len_q - to.tile * BM);
@@ -238,7 +243,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     variant::head head;
     variant::col col[COLS];
     site_sums<NB, COLS> gathered;
-    const site_context<NB, COLS> sites{p, head, gathered, shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
+    const site_context<NB, COLS> sites{p, head, gathered,
+                                       shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
     const auto begin_head = [&] {
         const key_block at = kept_block(z, slots);
         head = variant::make_head(p.x, z, at.b, at.h_kv * group + at_head);
@@ -290,10 +296,12 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
             const place here;
             const int rows = here.query0();
             multiply_rows<cfg::operand, DK>(s, shared + layout::K + offset_a<DK>(here.lane, here.key0()),
-                                       ring + static_cast<u32>(layout::Q + rows * DK * ELEMENT) + offset_b<DK>(here.lane));
+                                            ring + static_cast<u32>(layout::Q + rows * DK * ELEMENT) +
+                                                offset_b<DK>(here.lane));
             if constexpr (WANT_DW) {
                 multiply_rows<cfg::operand, DV>(dw, shared + layout::V + offset_a<DV>(here.lane, here.key0()),
-                                           ring + static_cast<u32>(layout::DO + rows * DV * ELEMENT) + offset_b<DV>(here.lane));
+                                                ring + static_cast<u32>(layout::DO + rows * DV * ELEMENT) +
+                                                    offset_b<DV>(here.lane));
             } else {
                 clear(dw);
             }
@@ -307,7 +315,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
                                 static_cast<u32>((here.query() - here.key() + BN - 1) * 4);
             sites.clear_tile();
             if (tile_is_large(ring + layout::ROWS)) {
-                pairs<false, variant::NORM>(s, dw, p, head, col, sites, row0 + here.query(), kv0 + here.key(), rows, entries);
+                pairs<false, variant::NORM>(s, dw, p, head, col, sites, row0 + here.query(), kv0 + here.key(), rows,
+                                            entries);
             } else if (kept_whole(slot)) {
                 pairs<true>(s, dw, p, head, col, sites, row0 + here.query(), kv0 + here.key(), rows, entries);
             } else {
@@ -391,15 +400,15 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     const auto sync = [] { __syncthreads(); };
     if constexpr (cfg::WANT_DK) {
         using out = typename pick<cfg::DK_F32, float, cfg::element_k>::type;
-        store_keys<out, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
-                                            static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
-                                            p.dk_t, left, sync);
+        store_keys<out, cfg::D, DK>(
+            sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
+            static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t, p.dk_t, left, sync);
     }
     if constexpr (cfg::WANT_DV) {
         using out = typename pick<cfg::DV_F32, float, cfg::element_v>::type;
         store_keys<out, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
-                                              static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
-                                              p.dv_t, left, sync);
+                                      static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
+                                      p.dv_t, left, sync);
     }
 }
 #endif

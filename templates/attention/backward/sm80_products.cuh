@@ -1,29 +1,37 @@
-// attention/backward/sm80_products.cuh: the products of attention/backward/sm80.cuh: s^T and dw^T of a tile, what w^T and ds^T add to dk' and dv',
-// and ds^T to dq'. What warps with the same keys hand to each other.
+// attention/backward/sm80_products.cuh: the products of attention/backward/sm80.cuh: s^T and dw^T of a tile, what w^T
+// and ds^T add to dk' and dv', and ds^T to dq'. What warps with the same keys hand to each other.
 //
-// Of f32, every operand is hi and lo (common/mma_f32.cuh): tiles of Q, dO, K and V are split where they lie, once, by the
-// threads that have loaded them; w^T and ds^T as they leave a warp's registers. From there on a product of f32 is three
-// of bf16 with the addresses of one.
+// Of f32, every operand is hi and lo (common/mma_f32.cuh): tiles of Q, dO, K and V are split where they lie, once, by
+// the threads that have loaded them; w^T and ds^T as they leave a warp's registers. From there on a product of f32 is
+// three of bf16 with the addresses of one.
 #pragma once
 #include "attention/backward/pairs.cuh"
 #include "common/mma_f32.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr bool IN_F32 = same_type<cfg::operand, float>;
 constexpr int PARTS = IN_F32 ? 2 : 1; // of a value, of 16 bits each
 constexpr int ELEMENT = 2 * PARTS;    // bytes
 
-// Tiles of f32 lie as common/mma_f32.cuh splits them: twice as many chunks a row, of which the lo of 8 columns is beside the hi.
+// Tiles of f32 lie as common/mma_f32.cuh splits them: twice as many chunks a row, of which the lo of 8 columns is
+// beside the hi.
 template <int COLUMNS> using tile_shape = swizzle<PARTS * COLUMNS>;
 constexpr u32 LO = 16; // what its address differs by
 
 // As lane_offset_a and its siblings of common/mma_sm80.cuh.
-template <int COLUMNS> DEV u32 offset_a(int lane, int row0) { return IN_F32 ? split_offset_a<COLUMNS>(lane, row0) : lane_offset_a<COLUMNS>(lane, row0); }
-template <int COLUMNS> DEV u32 offset_b(int lane) { return IN_F32 ? split_offset_b<COLUMNS>(lane) : lane_offset_b<COLUMNS>(lane); }
+template <int COLUMNS> DEV u32 offset_a(int lane, int row0)
+{
+    return IN_F32 ? split_offset_a<COLUMNS>(lane, row0) : lane_offset_a<COLUMNS>(lane, row0);
+}
+template <int COLUMNS> DEV u32 offset_b(int lane)
+{
+    return IN_F32 ? split_offset_b<COLUMNS>(lane) : lane_offset_b<COLUMNS>(lane);
+}
 template <int COLUMNS> DEV u32 offset_b_transposed(int lane) { return offset_a<COLUMNS>(lane, 0); }
 
-// ---- products through shared memory -------------------------------------------------------------------------
+// ---- products through shared memory ------------------------------------------------------------------
 
 // Columns of a tile in pieces of BLOCKS blocks of 8, a warp having one of them.
 template <int COLUMNS, int BLOCKS> struct piece_of_columns {
@@ -88,8 +96,8 @@ template <class T> DEV void multiply_add(float (&c)[4], const u32 (&a)[2][4], co
     mma_bf16(c, a[0], b[0][2 * n], b[0][2 * n + 1]);
 }
 
-// o += A B, 16 KSTEPS deep. load_a(k, a) gives the operands of a step; `b_piece`: 16 KSTEPS rows of B, stored [k][n], and the
-// warp's columns of it.
+// o += A B, 16 KSTEPS deep. load_a(k, a) gives the operands of a step; `b_piece`: 16 KSTEPS rows of B, stored [k][n],
+// and the warp's columns of it.
 template <int KSTEPS, int B_COLS, int M, int N, class LOAD>
 DEV void multiply(float (&o)[M][N][4], const LOAD &load_a, const piece_of_columns<B_COLS, N> &b_piece)
 {
@@ -105,7 +113,8 @@ DEV void multiply(float (&o)[M][N][4], const LOAD &load_a, const piece_of_column
         const int k = i / PAIRS;
         const int d = i % PAIRS;
         if (i + 1 < LOADS) {
-            load_four_transposed(b[(i + 1) & 1], b_piece.at(2 * ((i + 1) % PAIRS)) + static_cast<u32>((i + 1) / PAIRS * 16 * B_ROW));
+            load_four_transposed(b[(i + 1) & 1],
+                                 b_piece.at(2 * ((i + 1) % PAIRS)) + static_cast<u32>((i + 1) / PAIRS * 16 * B_ROW));
         }
         if (d == 0 && k + 1 < KSTEPS) {
             load_a(k + 1, a[(k + 1) & 1]);
@@ -120,7 +129,7 @@ DEV void multiply(float (&o)[M][N][4], const LOAD &load_a, const piece_of_column
     }
 }
 
-// ---- one tile -----------------------------------------------------------------------------------------------
+// ---- one tile ----------------------------------------------------------------------------------------
 
 struct warp_sums {
     float dk[MT][DBK][4];
@@ -140,7 +149,7 @@ struct turned {
             for (int m = 0; m < MT; m++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const float (&two)[4] = x[m][2 * k + i / 2];
+                    const float(&two)[4] = x[m][2 * k + i / 2];
                     pack_two<cfg::operand>(step[k][m], i, two[2 * (i % 2)], two[2 * (i % 2) + 1]);
                 }
             }
@@ -163,8 +172,8 @@ struct turned {
     }
 };
 
-// out += X^T Y for this warp's keys and columns. Y: the BM rows at `tile`. First with the warp's own queries, then, after a
-// barrier, with those whose X^T other warps have brought to the tile at `x`.
+// out += X^T Y for this warp's keys and columns. Y: the BM rows at `tile`. First with the warp's own queries, then,
+// after a barrier, with those whose X^T other warps have brought to the tile at `x`.
 template <int COLUMNS, int DB> DEV void add_own(float (&out)[MT][DB][4], const turned &x, u32 tile)
 {
     const place at;

@@ -1,24 +1,25 @@
-// attention/backward/sm90.cuh: attention backward for sm_90a: dk', dv' of a key tile and what it adds to dq', with TMA, wgmma and
-// warpgroups with roles of their own.
+// attention/backward/sm90.cuh: attention backward for sm_90a: dk', dv' of a key tile and what it adds to dq', with TMA,
+// wgmma and warpgroups with roles of their own.
 //
-// A block takes 128 keys of one key head. One warp walks the query tiles that the mask leaves, of every query head of the group,
-// and loads Q, dO and row values; two warpgroups own 64 keys each. Products are turned, s^T = K Q^T and dw^T = V dO^T, so that
-// weights and ds, rounded, are as they stand the A operands of dv' += w^T dO and dk' += ds^T Q. Only ds goes through shared
-// memory, for dq' = ds K: the warpgroups take turns at that, so one computes pairs while the other's products run. What a
-// turn leaves in the slab another warp adds to memory.
+// A block takes 128 keys of one key head. One warp walks the query tiles that the mask leaves, of every query head of
+// the group, and loads Q, dO and row values; two warpgroups own 64 keys each. Products are turned, s^T = K Q^T and dw^T
+// = V dO^T, so that weights and ds, rounded, are as they stand the A operands of dv' += w^T dO and dk' += ds^T Q. Only
+// ds goes through shared memory, for dq' = ds K: the warpgroups take turns at that, so one computes pairs while the
+// other's products run. What a turn leaves in the slab another warp adds to memory.
 #pragma once
 #include "attention/backward/sm90_load.cuh"
 #include "attention/backward/sm90_pairs.cuh"
 #include "attention/backward/sm90_store.cuh"
 
-namespace back {
+namespace back
+{
 
 struct key_sums {
     float dk[DK / 8][4];
     float dv[DV / 8][4];
 };
 
-// ---- products -------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------------
 
 // Starts dw^T = V dO^T. The last steps along a row of V are in registers.
 struct value_rows {
@@ -66,8 +67,8 @@ DEV void start_dq(float (&dq)[DK / 8][4], u32 ds, u32 keys)
     const u64 b = shape::descriptor(of_the_warp(keys), BN * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < BN / 16; i++) {
-        wgmma<DK>::template ss<same_type<cfg::operand, bf16>, false, true>(dq, a + descriptor_step(i / 4 * BM * 128 + i % 4 * 32),
-                                                                      b + descriptor_step(i * 16 * shape::SPAN), i != 0);
+        wgmma<DK>::template ss<same_type<cfg::operand, bf16>, false, true>(
+            dq, a + descriptor_step(i / 4 * BM * 128 + i % 4 * 32), b + descriptor_step(i * 16 * shape::SPAN), i != 0);
     }
     wgmma_commit();
 }
@@ -108,7 +109,7 @@ DEV void fill_slab(u32 shared, u32 keys, u32 ds, u32 turn)
     barrier_arrive(SLAB_FULL + turn % SLABS, SLAB_THREADS);
 }
 
-// ---- tiles ----------------------------------------------------------------------------------------------
+// ---- tiles -------------------------------------------------------------------------------------------
 
 // The tile in this stage, once it is there.
 DEV tile_position wait_tile(u32 shared, place_in_ring at)
@@ -120,18 +121,19 @@ DEV tile_position wait_tile(u32 shared, place_in_ring at)
 struct worker {
     const back_params &p;
     u32 shared;
-    u32 group;      // number of the warpgroup
+    u32 group; // number of the warpgroup
     u32 round;
-    int key;        // first key of the thread, in the tensor
+    int key; // first key of the thread, in the tensor
 
-    // All query tiles of the block. `now`: the first one, in the stage `from`, which ends behind that of the last one. Stages take turns as
-    // the warpgroups do at dq': a tile's stage is its turn.
+    // All query tiles of the block. `now`: the first one, in the stage `from`, which ends behind that of the last one.
+    // Stages take turns as the warpgroups do at dq': a tile's stage is its turn.
     __device__ __forceinline__ void run(key_sums &sums, tile_position now, place_in_ring &from) const
     {
         variant::col col[COLS];
         variant::head head = enter_head(now.head, col);
         site_sums<NB, COLS> gathered;
-        const worker_sites sites{p, head, gathered, shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
+        const worker_sites sites{p, head, gathered,
+                                 shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
         sites.clear();
         value_rows values{value_rows_of(shared, round) + group * 64 * panels<DV>::SPAN, {}};
         values.load();
@@ -183,7 +185,8 @@ struct worker {
     {
         if constexpr (variant::BACK_DIAG) {
             const u32 table = shared + layout::TABLE + (2 * group + turn) * layout::TABLE_BYTES;
-            fill_table<64, 128>(table, p, head, row0, key - place().key() + static_cast<int>(group * 64), static_cast<int>(fresh_thread() % 128));
+            fill_table<64, 128>(table, p, head, row0, key - place().key() + static_cast<int>(group * 64),
+                                static_cast<int>(fresh_thread() % 128));
             barrier_sync(OF_GROUP + group, 128);
             const int first_key = static_cast<int>(fresh_thread() % 128 / 32 * 16) + lane_id() / 4;
             return table + static_cast<u32>((2 * (lane_id() % 4) - first_key + 63) * 4);
@@ -203,8 +206,8 @@ struct worker {
     }
 
     // This warpgroup's ds is there. Waits for its products, gives the stage back, and tells which tile comes next.
-    __device__ __forceinline__ tile_position finish_tile(const tile_position &now, u32 stage, u32 turn, place_in_ring next_from,
-                                                         key_sums *sums = nullptr) const
+    __device__ __forceinline__ tile_position finish_tile(const tile_position &now, u32 stage, u32 turn,
+                                                         place_in_ring next_from, key_sums *sums = nullptr) const
     {
         if constexpr (cfg::WANT_DQ) {
             if (turn == group) {
@@ -234,7 +237,8 @@ struct worker {
 
     __device__ __forceinline__ tile_position step(key_sums &sums, const tile_position &now, u32 stage, u32 turn,
                                                   const variant::head &head, const variant::col (&col)[COLS],
-                                                  const worker_sites &sites, const value_rows &values, place_in_ring next_from) const
+                                                  const worker_sites &sites, const value_rows &values,
+                                                  place_in_ring next_from) const
     {
         const u32 q = shared + layout::RING + stage * layout::STAGE;
         const u32 dout = q + layout::Q_BYTES;
@@ -310,18 +314,21 @@ struct worker {
     }
 };
 
-// dk' and dv' of a warp's keys, straight to memory: what follows K and V in shared memory is on its way. keys: that have such.
+// dk' and dv' of a warp's keys, straight to memory: what follows K and V in shared memory is on its way. keys: that
+// have such.
 DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at, int keys)
 {
     const int warp_key = place().key0();
     const int left = keys - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
+        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(
+            sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk, at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0,
-                                     left, cfg::D);
+        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(
+            sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk, at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t,
+            at.kv0, left, cfg::D);
     }
 }
 
@@ -350,14 +357,16 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
                 mbarrier_arrive(ring_at(shared).empty(from.stage));
             }
             from = from.next();
-            barrier_sync(ALL_WORKERS, THREADS); // a turn has been left out: no one comes to a barrier twice before another has been there
+            // a turn has been left out: no one comes to a barrier twice before another has been there
+            barrier_sync(ALL_WORKERS, THREADS);
         }
         if (is_whole(p, sums, rounds, round)) {
             store_sums(p, sums, rounds.block(round), keys_of_round(p, round));
         }
         rounds.leave(round);
     }
-    if constexpr (cfg::WANT_DQ && SLABS == 1) { // the last turn may be the other warpgroup's, which meets the adder alone
+    // the last turn may be the other warpgroup's, which meets the adder alone
+    if constexpr (cfg::WANT_DQ && SLABS == 1) {
         barrier_sync(ALL_WORKERS, THREADS);
     }
     if (cfg::WANT_DQ && worker_group() < SLABS) {
@@ -367,9 +376,10 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
 
 } // namespace back
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd = back::layout::BYTES;
 }
 

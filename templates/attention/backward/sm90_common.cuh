@@ -1,5 +1,5 @@
-// attention/backward/sm90_common.cuh: what the kernels of attention backward for sm_90a have in common: what they take, how many registers each
-// role has, and how the loading warp tells the others about its tiles.
+// attention/backward/sm90_common.cuh: what the kernels of attention backward for sm_90a have in common: what they take,
+// how many registers each role has, and how the loading warp tells the others about its tiles.
 #pragma once
 #include "attention/backward/pairs.cuh"
 #include "common/tma_sm90.cuh"
@@ -18,10 +18,12 @@ struct hopper_back_params { // what the kernel takes; the maps are made of the r
     back_params p;
 };
 
-namespace back {
+namespace back
+{
 
 constexpr int HOPPER_THREADS = FIRST_THREAD + THREADS;
-static_assert(cfg::BACK_WGMMA && COLS == 2 && WARPS == 8, "two warpgroups compute; of each warp, a thread has two keys");
+static_assert(cfg::BACK_WGMMA && COLS == 2 && WARPS == 8,
+              "two warpgroups compute; of each warp, a thread has two keys");
 
 // Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
 constexpr int LOADER_REGISTERS = 24;
@@ -29,14 +31,15 @@ constexpr int WORKER_REGISTERS = 240;
 
 constexpr int BACK_SMEM_LIMIT = 232448;
 
-// Whether warps with products, too, say what they wait for: such a call among them makes wgmma wait for each other. The warps that load and add
-// know who is missing.
+// Whether warps with products, too, say what they wait for: such a call among them makes wgmma wait for each other. The
+// warps that load and add know who is missing.
 constexpr bool BOUND_WORKERS = false;
 
-// ---- what the warps tell each other ----------------------------------------------------------------------
+// ---- what the warps tell each other ------------------------------------------------------------------
 
-// Beside each stage stands the position of its tile: 16 times the tile, plus what it has for each warpgroup, a tile_class of two
-// bits; and the head of the group, with the last one LAST. NO_TILE takes the first stage where there is no tile at all.
+// Beside each stage stands the position of its tile: 16 times the tile, plus what it has for each warpgroup, a
+// tile_class of two bits; and the head of the group, with the last one LAST. NO_TILE takes the first stage where there
+// is no tile at all.
 constexpr u32 LAST = 1u << 31;
 constexpr u32 NO_TILE = ~0u;
 

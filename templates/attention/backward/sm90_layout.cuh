@@ -2,35 +2,39 @@
 #pragma once
 #include "attention/backward/sm90_rounds.cuh"
 
-static_assert(cfg::BACK_SPLIT == 1 && cfg::BACK_BN == 128, "cfg::BACK_SPLIT is 1, and cfg::BACK_BN 128: a warp owns 16 keys");
+static_assert(cfg::BACK_SPLIT == 1 && cfg::BACK_BN == 128,
+              "cfg::BACK_SPLIT is 1, and cfg::BACK_BN 128: a warp owns 16 keys");
 static_assert(cfg::BACK_BM == 64 || cfg::BACK_BM == 128, "cfg::BACK_BM is 64 or 128");
 static_assert(cfg::BACK_STAGES == 2, "cfg::BACK_STAGES is 2");
 static_assert(cfg::BACK_V_STEPS >= 0 && 16 * cfg::BACK_V_STEPS <= round_up(cfg::D_V, 16),
               "cfg::BACK_V_STEPS counts steps of 16 along a row of v");
 
-namespace back {
+namespace back
+{
 
 constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 
-// Places in shared memory: for dq' of a tile on its way to memory, one for each warpgroup or one that they share; for K and V of two blocks of
-// keys, so that the next one's come in time, or of one.
+// Places in shared memory: for dq' of a tile on its way to memory, one for each warpgroup or one that they share; for K
+// and V of two blocks of keys, so that the next one's come in time, or of one.
 struct places {
     int slabs, keys;
 };
-// Bytes of dynamic shared memory but for sums (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a tile).
+// Bytes of dynamic shared memory but for sums (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a
+// tile).
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
 {
     const int keys = BN * (dk * ELEMENT_BYTES<cfg::element_k> + dv * ELEMENT_BYTES<cfg::element_v>);
     const int queries = bm * (dk * ELEMENT_BYTES<cfg::element_q> + dv * ELEMENT_BYTES<cfg::element_o>);
-    return n.keys * keys + STAGES * queries + 2 * bm * BN * ELEMENT_BYTES<cfg::operand> + 4 * n.slabs * bm * dk + 2 * rows +
-           (diag ? 16 * (bm + 64) : 0) + 208;
+    return n.keys * keys + STAGES * queries + 2 * bm * BN * ELEMENT_BYTES<cfg::operand> + 4 * n.slabs * bm * dk +
+           2 * rows + (diag ? 16 * (bm + 64) : 0) + 208;
 }
 // What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
 constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
 __host__ __device__ constexpr places find_places()
 {
     int i = 0;
-    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES > BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES) {
+    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES >
+                        BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES) {
         i++;
     }
     return PLACES[i];
@@ -43,13 +47,14 @@ struct layout { // offsets in bytes
     static constexpr int V_BYTES = BN * DV * ELEMENT_BYTES<cfg::element_v>;
     static constexpr int Q_BYTES = BM * DK * ELEMENT_BYTES<cfg::element_q>;
     static constexpr int DO_BYTES = BM * DV * ELEMENT_BYTES<cfg::element_o>;
-    static constexpr int DS_BYTES = BM * BN * ELEMENT_BYTES<cfg::operand>; // [query][key], as two panels of 64 keys: one of each warpgroup
+    // [query][key], as two panels of 64 keys: one of each warpgroup
+    static constexpr int DS_BYTES = BM * BN * ELEMENT_BYTES<cfg::operand>;
     static constexpr int SLAB_BYTES = BM * DK * 4;
     static constexpr int ROWS_BYTES = TILE_ROWS_BYTES;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + 64) : 0; // of one table; a warpgroup has two
     static constexpr int K = 0;
     static constexpr int V = K + ROOM.keys * K_BYTES;
-    static constexpr int RING = V + ROOM.keys * V_BYTES;      // stages of Q, then dO
+    static constexpr int RING = V + ROOM.keys * V_BYTES; // stages of Q, then dO
     static constexpr int STAGE = Q_BYTES + DO_BYTES;
     static constexpr int DS = RING + STAGES * STAGE; // two of them, by turns
     static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile, fp32, as it lies in memory

@@ -1,9 +1,10 @@
-// attention/backward/sm90_load.cuh: the warps of attention backward for sm_90a that do not compute: one loads keys, values and the query
-// tiles that the mask leaves, one adds what the others leave of dq to memory.
+// attention/backward/sm90_load.cuh: the warps of attention backward for sm_90a that do not compute: one loads keys,
+// values and the query tiles that the mask leaves, one adds what the others leave of dq to memory.
 #pragma once
 #include "attention/backward/sm90_layout.cuh"
 
-namespace back {
+namespace back
+{
 
 struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
     const hopper_back_params &params;
@@ -92,8 +93,9 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
     load_rounds(l);
 }
 
-// Adds dq' of tiles from a slab to memory, as soon as a warpgroup has filled it: the first block that has some of a tile stores it.
-// That a tile is there is said when the next one has to be waited for anyway. By one warp; its leader writes and waits.
+// Adds dq' of tiles from a slab to memory, as soon as a warpgroup has filled it: the first block that has some of a
+// tile stores it. That a tile is there is said when the next one has to be waited for anyway. By one warp; its leader
+// writes and waits.
 struct adder {
     const back_params &launched;
     u32 shared;

@@ -1,14 +1,16 @@
-// attention/backward/sm90_long_lists.cuh: attention backward for sm_90a: blocks of keys that many more queries see than others, as the first keys of a
-// sparse mask are, come before all others.
+// attention/backward/sm90_long_lists.cuh: attention backward for sm_90a: blocks of keys that many more queries see than
+// others, as the first keys of a sparse mask are, come before all others.
 //
-// Heads come in sections, which keeps their tensors in L2, and within the last one the longest come first. A block of an earlier section that
-// is as long ends in time, too; but one of the last section that is longer than this section takes does not. So the few
-// long ones of all sections have the first numbers, and are left out where their turn would be. A list is long if it has more than half
-// of the query tiles of the longest; where more than one in eight is, or more than there are thread blocks, none is.
+// Heads come in sections, which keeps their tensors in L2, and within the last one the longest come first. A block of
+// an earlier section that is as long ends in time, too; but one of the last section that is longer than this section
+// takes does not. So the few long ones of all sections have the first numbers, and are left out where their turn would
+// be. A list is long if it has more than half of the query tiles of the longest; where more than one in eight is, or
+// more than there are thread blocks, none is.
 #pragma once
 #include "attention/backward/sm90_split_tail.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr u32 LONG_ONE_IN = 8;
 constexpr u32 MOST_LISTS = 8192; // more are not looked at, and there the end counts for little
@@ -16,8 +18,8 @@ constexpr u32 LONG_SHARE = 16;   // from this bit on, the least share of a list 
 
 DEV u32 lists_of(const sizes &z) { return static_cast<u32>(list_line(z, z.n_b - 1, z.n_h - 1, key_pairs(z) * PAIR)); }
 
-// By a warp: f(list, its share) of four neighbours after the other in each lane; behind the last four, share 0. Lists of other heads of a
-// group than the first, and of the second of a pair, are left out.
+// By a warp: f(list, its share) of four neighbours after the other in each lane; behind the last four, share 0. Lists
+// of other heads of a group than the first, and of the second of a pair, are left out.
 template <class F> DEV void for_lists(const back_params &p, const F &f)
 {
     const sizes &z = p.z;
@@ -42,7 +44,8 @@ DEV u32 find_long_lists(const back_params &p)
 {
     const sizes &z = p.z;
     const u32 lists = z.len_q > 0 && z.len_kv > 0 ? lists_of(z) : 0;
-    const bool apart = (variant::MAP_PER_BATCH || z.n_b == 1) && (variant::MAP_PER_HEAD || z.n_h == 1); // each block has one of its own
+    // each block has one of its own
+    const bool apart = (variant::MAP_PER_BATCH || z.n_b == 1) && (variant::MAP_PER_HEAD || z.n_h == 1);
     if (!apart || lists == 0 || lists > MOST_LISTS || (nth_block(z, 0).ends && key_pairs(z) <= BY_LENGTH_TILES)) {
         return 0;
     }

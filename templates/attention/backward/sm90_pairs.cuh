@@ -1,25 +1,31 @@
-// attention/backward/sm90_pairs.cuh: a warp's pairs of one tile: s^T becomes weights, dw^T becomes ds^T, and sites get their sums. In two
-// steps, so that the products of the weights can start before dw is there.
+// attention/backward/sm90_pairs.cuh: a warp's pairs of one tile: s^T becomes weights, dw^T becomes ds^T, and sites get
+// their sums. In two steps, so that the products of the weights can start before dw is there.
 //
-// With g = lane / 4 and t = lane % 4: a thread has the keys g and g + 8 of its warp, and of each block b of 8 queries 8 b + 2 t + {0, 1}.
+// With g = lane / 4 and t = lane % 4: a thread has the keys g and g + 8 of its warp, and of each block b of 8 queries 8
+// b + 2 t + {0, 1}.
 #pragma once
 #include "attention/backward/sm90_common.cuh"
 
-namespace back {
+namespace back
+{
 
 using worker_sites = site_context<NB, COLS>;
 
 // Which of a thread's pairs count.
 struct live_pairs {
     u32 bits[NB / 8]; // bit 4 (b % 8) + 2 c + j of word b / 8
-    __device__ __forceinline__ bool has(int b, int j, int c) const { return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0; }
+    __device__ __forceinline__ bool has(int b, int j, int c) const
+    {
+        return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0;
+    }
 };
 
-// The queries that a mask is asked about, the thread's n'th of NB blocks. first: the thread's first one. Where their values take long to find, each
-// is found by one lane of the warp alone, and passed on.
+// The queries that a mask is asked about, the thread's n'th of NB blocks. first: the thread's first one. Where their
+// values take long to find, each is found by one lane of the warp alone, and passed on.
 template <class V, bool SHARED = V::SHARED_ROWS> struct tile_queries {
     __device__ __forceinline__ tile_queries(const back_params &, const variant::head &, int) {}
-    __device__ __forceinline__ typename V::row nth(const back_params &p, const variant::head &head, int first, int n) const
+    __device__ __forceinline__ typename V::row nth(const back_params &p, const variant::head &head, int first,
+                                                   int n) const
     {
         return V::make_row(p.x, p.z, head, first + n / 2 * 8 + n % 2);
     }
@@ -37,17 +43,19 @@ template <class V> struct tile_queries<V, true> {
         }
     }
     // By all lanes, with the same n.
-    __device__ __forceinline__ typename V::row nth(const back_params &p, const variant::head &head, int first, int n) const
+    __device__ __forceinline__ typename V::row nth(const back_params &p, const variant::head &head, int first,
+                                                   int n) const
     {
-        return V::pass_row(p.x, p.z, head, own[n / 8], first + n / 2 * 8 + n % 2, n / 2 * 8 % 32 + n % 2 + 2 * (lane_id() & 3));
+        return V::pass_row(p.x, p.z, head, own[n / 8], first + n / 2 * 8 + n % 2,
+                           n / 2 * 8 % 32 + n % 2 + 2 * (lane_id() & 3));
     }
 };
 
 // Found while products are under way, where that is one register, or where sites ask for them anyway.
 constexpr bool KEEPS_LIVE = variant::SITES > 0 || NB == 8;
 
-// A step that reads one value of a row may have it loaded ahead of the wait for its products: shared memory is slow to answer
-// while they read it. Where pairs have sites there are no registers for that, nor at 128 queries.
+// A step that reads one value of a row may have it loaded ahead of the wait for its products: shared memory is slow to
+// answer while they read it. Where pairs have sites there are no registers for that, nor at 128 queries.
 __host__ __device__ constexpr int first_read(u64 reads)
 {
     for (int k = 0; k < variant::BACK_ROWS; k++) {
@@ -68,13 +76,13 @@ struct tile_pairs {
     const back_params &p;
     const variant::head &head;
     const variant::col (&col)[COLS];
-    u32 position;   // shared address of the tile's position
-    int kv0;        // its first key
-    u32 rows;       // shared addresses: of the first query's row values
-    u32 table;      // and of the diagonal of the first query and key
+    u32 position; // shared address of the tile's position
+    int kv0;      // its first key
+    u32 rows;     // shared addresses: of the first query's row values
+    u32 table;    // and of the diagonal of the first query and key
 
-    // The first query of the thread. Read anew: what the compiler makes of pairs' places in one step would else stay in registers
-    // for the next.
+    // The first query of the thread. Read anew: what the compiler makes of pairs' places in one step would else stay in
+    // registers for the next.
     __device__ __forceinline__ int fresh_row0() const
     {
         const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 4);
@@ -86,7 +94,8 @@ struct tile_pairs {
         const u32 from = rows + static_cast<u32>((k * BM + 8 * b) * 4);
         if constexpr (ROWS_BY_FOUR) {
             const uint4 four = load_shared16(from);
-            return make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w));
+            return make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
+                               __uint_as_float(four.w));
         } else {
             const float2 two = load_shared8(from);
             const float2 next = load_shared8(from + 32);
@@ -158,7 +167,8 @@ struct tile_pairs {
                     const int key = kv0 + 8 * c;
                     bool yes = number < p.z.len_q && key < p.z.len_kv;
                     if constexpr (CUT) {
-                        yes = yes & variant::first_key(p.x, p.z, head, row) <= key & key <= variant::last_key(p.x, p.z, head, row);
+                        yes = yes & variant::first_key(p.x, p.z, head, row) <= key &
+                              key <= variant::last_key(p.x, p.z, head, row);
                     } else if constexpr (variant::MASKED) {
                         yes = yes & variant::live(p.x, p.z, head, row, col[c]);
                     }
@@ -200,8 +210,8 @@ struct tile_pairs {
             }
         }
     }
-    template <u64 READS>
-    __device__ __forceinline__ void take_rows(float (&back)[2][BACK_SLOTS], float4 (&four)[BACK_SLOTS], const float2 (&ahead)[NB], int b) const
+    template <u64 READS> __device__ __forceinline__ void
+    take_rows(float (&back)[2][BACK_SLOTS], float4 (&four)[BACK_SLOTS], const float2 (&ahead)[NB], int b) const
     {
         if constexpr (loads_ahead(READS)) {
             back[0][first_read(READS)] = ahead[b].x;
@@ -227,14 +237,18 @@ struct tile_pairs {
                 const variant::row row = variant::make_row(p.x, p.z, head, first + 8 * b + j);
 #pragma unroll
                 for (int c = 0; c < COLS; c++) {
-                    w[b][2 * c + j] = variant::weight(s[b][2 * c + j], p.x, p.z, head, row, col[c], diag[c][j], back[j]);
+                    w[b][2 * c + j] =
+                        variant::weight(s[b][2 * c + j], p.x, p.z, head, row, col[c], diag[c][j], back[j]);
                 }
             }
         }
     }
 
     // The row values of the tile, or of this warpgroup's part of it.
-    __device__ __forceinline__ u32 tile_rows() const { return rows - (SPLIT > 1 ? static_cast<u32>(4 * place().query()) : 16u * (lane_id() % 4)); }
+    __device__ __forceinline__ u32 tile_rows() const
+    {
+        return rows - (SPLIT > 1 ? static_cast<u32>(4 * place().query()) : 16u * (lane_id() % 4));
+    }
 
     // Norms of the queries that load_four has values of, from memory: hardly a tile asks for them.
     __device__ __forceinline__ float4 load_norms(int b) const
@@ -272,7 +286,8 @@ struct tile_pairs {
             for (int i = 0; i < 4; i++) {
                 float low, high;
                 unpack<cfg::operand>(x[k][i], low, high);
-                x[k][i] = pack<cfg::operand>(low * fabsf(i < 2 ? four.x : four.z), high * fabsf(i < 2 ? four.y : four.w));
+                x[k][i] =
+                    pack<cfg::operand>(low * fabsf(i < 2 ? four.x : four.z), high * fabsf(i < 2 ? four.y : four.w));
                 keep(x[k][i]); // one after the other
             }
         }
@@ -280,7 +295,8 @@ struct tile_pairs {
 
     // dw to ds, in place, from s and the weights.
     __device__ __forceinline__ void slope(float (&dw)[NB][4], const float (&s)[NB][4], const float (&w)[NB][4],
-                                          const float2 (&ahead)[NB], const worker_sites &sites, const live_pairs &live) const
+                                          const float2 (&ahead)[NB], const worker_sites &sites,
+                                          const live_pairs &live) const
     {
         float diag[COLS][2] = {};
         float4 four[BACK_SLOTS] = {};
@@ -300,7 +316,8 @@ struct tile_pairs {
                     float &x = dw[b][2 * c + j];
                     float ds = 0.0f;
                     float site[SLOTS] = {};
-                    variant::slope(s[b][2 * c + j], w[b][2 * c + j], x, p.x, p.z, head, row, col[c], diag[c][j], back[j], ds, site);
+                    variant::slope(s[b][2 * c + j], w[b][2 * c + j], x, p.x, p.z, head, row, col[c], diag[c][j],
+                                   back[j], ds, site);
                     x = ds;
                     if constexpr (variant::SITES > 0) {
                         const int delta = number + p.z.q_start - (kv0 + 8 * c);
@@ -313,7 +330,7 @@ struct tile_pairs {
     }
 };
 
-// ---- operands -------------------------------------------------------------------------------------------
+// ---- operands ----------------------------------------------------------------------------------------
 
 template <int N> DEV void clear(float (&x)[N][4])
 {

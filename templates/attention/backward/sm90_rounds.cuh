@@ -1,12 +1,13 @@
-// attention/backward/sm90_rounds.cuh: what the kernels of attention backward for sm_90a have in common around their products: a thread block works on one
-// block of keys after the other, a round each. Its loading warp tells the others which, and one warp knows in which order blocks add to a
-// tile of dq.
+// attention/backward/sm90_rounds.cuh: what the kernels of attention backward for sm_90a have in common around their
+// products: a thread block works on one block of keys after the other, a round each. Its loading warp tells the others
+// which, and one warp knows in which order blocks add to a tile of dq.
 #pragma once
 #include "attention/backward/wide_sm90_peer.cuh"
 #include "attention/backward/sm90_long_lists.cuh"
 #include "attention/backward/sm90_sequences.cuh"
 
-namespace back {
+namespace back
+{
 
 using round_place = ring_place<2>;
 using single_place = ring_place<1>;
@@ -24,14 +25,16 @@ struct block_rounds {
     static constexpr int BYTES = 160;
     u32 address;
 
-    __device__ __forceinline__ ring_barriers<2> keys() const { return {address}; }        // of K, in attention_bwd_sm90 of V too
+    // of K, in attention_bwd_sm90 of V too
+    __device__ __forceinline__ ring_barriers<2> keys() const { return {address}; }
     __device__ __forceinline__ ring_barriers<2> values() const { return {address + 32}; } // of V
     __device__ __forceinline__ ring_barriers<2> told() const { return {address + 64}; }   // of the places of two rounds
     __device__ __forceinline__ u32 place(u32 round) const { return address + 96 + 32 * (round & 1); }
     __device__ __forceinline__ u32 part(u32 round) const { return place(round) + 16; } // walk_part, where CUTS
     __device__ __forceinline__ u32 joined(u32 round) const { return __float_as_uint(load_shared(part(round) + 12)); }
-    __device__ __forceinline__ peer_places peer() const { return {address + BYTES}; }              // where PAIRED
-    __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); } // group 0: there is none any more
+    __device__ __forceinline__ peer_places peer() const { return {address + BYTES}; } // where PAIRED
+    // group 0: there is none any more
+    __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); }
 
     __device__ __forceinline__ void init() const
     {
@@ -63,7 +66,7 @@ struct block_rounds {
     }
 };
 
-// ---- the warp that loads -----------------------------------------------------------------------------------
+// ---- the warp that loads -----------------------------------------------------------------------------
 
 // Which block a round works on: tell_round() by a warp, the others by its leader.
 DEV u32 number_of_round(const back_params &p, u32 round)
@@ -98,8 +101,10 @@ DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const ke
     }
     mbarrier_arrive(rounds.told().full(at.stage));
 }
-// By a warp: the block of the next round; false: there is none any more. found: what find_long_lists tells, once numbers are taken.
-DEV bool next_by_length(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &found, u32 &taken, key_block &block)
+// By a warp: the block of the next round; false: there is none any more. found: what find_long_lists tells, once
+// numbers are taken.
+DEV bool next_by_length(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &found,
+                        u32 &taken, key_block &block)
 {
     if (round == 0) {
         found = find_long_lists(p);
@@ -165,9 +170,10 @@ DEV auto begin_walk(const block_rounds &rounds, u32 round)
     }
 }
 
-// All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and its keys as soon
-// as no one reads those before. LOADER: params, rounds, whether this thread is the leader, the number of the round; and for the
-// leader load_queries, load_first (with keys), load_nothing (no query tile is for these keys) and, for all, to the next place.
+// All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and
+// its keys as soon as no one reads those before. LOADER: params, rounds, whether this thread is the leader, the number
+// of the round; and for the leader load_queries, load_first (with keys), load_nothing (no query tile is for these keys)
+// and, for all, to the next place.
 template <class LOADER> DEV void load_rounds(LOADER &l)
 {
     u32 left = 0, taken = 0;
@@ -221,7 +227,7 @@ template <class SUMS> DEV bool is_whole(const back_params &p, SUMS &sums, const 
     }
 }
 
-// ---- the warp that knows about tiles of dq -----------------------------------------------------------------
+// ---- the warp that knows about tiles of dq -----------------------------------------------------------
 
 // When it is this block's turn at a tile: by a warp. Then, for its leader, that it has come: 0: the first turn of all.
 DEV u32 find_turn(const back_params &p, const key_block &at, int h, const position &now, int line, bool leader)
@@ -253,8 +259,8 @@ DEV void wait_for_turn(const back_params &p, int line, u32 turn)
     }
 }
 
-// ADDER: launched, rounds, leader; add one tile, or skip a round without one; and finish_last, of what has not been told yet: no block may have
-// to wait for it until this one has another tile.
+// ADDER: launched, rounds, leader; add one tile, or skip a round without one; and finish_last, of what has not been
+// told yet: no block may have to wait for it until this one has another tile.
 template <class ADDER> DEV void add_rounds(ADDER &a)
 {
     const block_rounds rounds = a.rounds;

@@ -8,11 +8,13 @@
 #pragma once
 #include "attention/backward/sm90_common.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr bool SEQUENCES = HAS_SEQUENCES<back_params>;
-static_assert(!SEQUENCES || (cfg::BACK_DQ_STORED && cfg::BACK_PIECES == 0 && !cfg::DETERMINISTIC && !variant::MAP && !PAIRED),
-              "sequences have no pieces, no turns at dq in a fixed order and no map; attention_bwd_wide_sm90 takes none");
+static_assert(
+    !SEQUENCES || (cfg::BACK_DQ_STORED && cfg::BACK_PIECES == 0 && !cfg::DETERMINISTIC && !variant::MAP && !PAIRED),
+    "sequences have no pieces, no turns at dq in a fixed order and no map; attention_bwd_wide_sm90 takes none");
 
 struct block_in_sequence {
     int b; // below 0: there is no such number
@@ -35,7 +37,8 @@ struct sequence_places {
     sequence_round of[2]; // rounds, by turns
     sequence_cursor cursor;
 };
-static_assert(!SEQUENCES || sizeof(sequence_places) <= cfg::BACK_SEQUENCE_BYTES, "cfg::BACK_SEQUENCE_BYTES is what sequence_places takes");
+static_assert(!SEQUENCES || sizeof(sequence_places) <= cfg::BACK_SEQUENCE_BYTES,
+              "cfg::BACK_SEQUENCE_BYTES is what sequence_places takes");
 
 DEV sequence_places &places_of_sequences()
 {
@@ -63,9 +66,10 @@ template <class PARAMS> DEV int keys_of_round(const PARAMS &p, u32 round)
     }
 }
 
-// ---- tiles by TMA: rows of a sequence that do not exist are 0, whatever lies behind it ------------------
+// ---- tiles by TMA: rows of a sequence that do not exist are 0, whatever lies behind it ---------------
 
-template <int ROWS, int COLS> DEV void load_keys_of(u32 to, const tensor_map *map, u32 full, u32 round, const key_block &at, u64 l2)
+template <int ROWS, int COLS>
+DEV void load_keys_of(u32 to, const tensor_map *map, u32 full, u32 round, const key_block &at, u64 l2)
 {
     if constexpr (SEQUENCES) {
         const sequences::extent &of = sequence_of(round).at;
@@ -74,7 +78,8 @@ template <int ROWS, int COLS> DEV void load_keys_of(u32 to, const tensor_map *ma
         load_tile<ROWS, COLS>(to, map, full, at.kv0, at.h_kv, at.b, l2);
     }
 }
-template <int ROWS, int COLS> DEV void load_queries_of(u32 to, const tensor_map *map, u32 full, u32 round, int row0, int h, int b, u64 l2)
+template <int ROWS, int COLS>
+DEV void load_queries_of(u32 to, const tensor_map *map, u32 full, u32 round, int row0, int h, int b, u64 l2)
 {
     if constexpr (SEQUENCES) {
         const sequences::extent &of = sequence_of(round).at;
@@ -84,7 +89,7 @@ template <int ROWS, int COLS> DEV void load_queries_of(u32 to, const tensor_map 
     }
 }
 
-// ---- numbers --------------------------------------------------------------------------------------------
+// ---- numbers -----------------------------------------------------------------------------------------
 
 DEV int class_of_length(int tiles)
 {
@@ -111,7 +116,9 @@ template <class PARAMS> DEV block_in_sequence nth_of_sequences(const PARAMS &p, 
         if (b < p.z.n_b) {
             const sequences::places of_q = sequences::queries(p);
             length_class = class_of_length((max(of_q.at(b + 1) - of_q.at(b), 0) + BM - 1) / BM);
-            blocks = length_class == at.length_class ? static_cast<u32>((sequences::room(p, b) + BN - 1) / BN) * static_cast<u32>(p.z.n_h_kv) : 0;
+            blocks = length_class == at.length_class
+                         ? static_cast<u32>((sequences::room(p, b) + BN - 1) / BN) * static_cast<u32>(p.z.n_h_kv)
+                         : 0;
         }
         at.below = max(at.below, warp_max(length_class < at.length_class ? length_class : -1));
         u32 behind = blocks; // of this lane's sequence and those before

@@ -1,28 +1,31 @@
-// attention/backward/sm90_split_tail.cuh: attention backward for sm_90a: the last blocks of keys, cut into pieces so that all thread blocks end together.
+// attention/backward/sm90_split_tail.cuh: attention backward for sm_90a: the last blocks of keys, cut into pieces so
+// that all thread blocks end together.
 //
-// Where every block of keys has as many query tiles, blocks are worked on in waves, and the last wave is rarely full. Its blocks are laid
-// in a line, one walk over query tiles behind the other, and the line is cut into shares, a ticket each: a piece of one block, or the end of
-// one and the beginning of the next. A piece leaves its dk', dv' in fp32 in a place of its own; who of a block's pieces comes last
-// adds the others' to its own, warp by warp.
+// Where every block of keys has as many query tiles, blocks are worked on in waves, and the last wave is rarely full.
+// Its blocks are laid in a line, one walk over query tiles behind the other, and the line is cut into shares, a ticket
+// each: a piece of one block, or the end of one and the beginning of the next. A piece leaves its dk', dv' in fp32 in a
+// place of its own; who of a block's pieces comes last adds the others' to its own, warp by warp.
 #pragma once
 #include "attention/backward/sm90_common.cuh"
 
-namespace back {
+namespace back
+{
 
 constexpr bool CUTS = cfg::BACK_PIECES > 0;
 static_assert(!CUTS || (cfg::BACK_DQ_STORED && !variant::MASKED && !cfg::DETERMINISTIC),
               "cfg::BACK_PIECES is 0 where walks differ in length, or blocks take turns at dq in a fixed order");
 
 constexpr u32 MOST_PIECES = 16; // of a block, where shares do not cross its ends
-// In steps of a walk: the shortest such piece, and what it has to save at least; the same where shares cross: most blocks then leave sums
-// twice. A share that crosses may be so much shorter.
+// In steps of a walk: the shortest such piece, and what it has to save at least; the same where shares cross: most
+// blocks then leave sums twice. A share that crosses may be so much shorter.
 constexpr u32 LEAST_PIECE = 4, LEAST_CROSSING = 10, WORTH_CROSSING = 3;
 
 // The part of a block's walk that a round has, in shared memory behind the block's place.
 struct walk_part {
     int head, tile; // where it begins
     u32 steps;
-    u32 joined; // 0: all of the walk. Else the first place of the block's pieces, their number and this one's: 16, 8 and 8 bits
+    // 0: all of the walk. Else the first place of the block's pieces, their number and this one's: 16, 8 and 8 bits
+    u32 joined;
 };
 DEV void put_part(u32 place, const walk_part &x)
 {
@@ -36,15 +39,19 @@ DEV void put_part(u32 place, const walk_part &x)
 struct block_cuts {
     u32 steps; // of a block
     u32 whole;
-    u32 shares;      // 0: none is cut
-    u32 even;        // steps of a share, and in 65536th
-    u32 more, less;  // how many more the first one has; each has twice `less` less than the one before
+    u32 shares;     // 0: none is cut
+    u32 even;       // steps of a share, and in 65536th
+    u32 more, less; // how many more the first one has; each has twice `less` less than the one before
     // Where a share begins in the line, for `shares` the end: up to 250 of them, rounding does not matter there.
-    __device__ __forceinline__ u32 from(u32 share) const { return share * even + ((share * (more - share * less) + 32768) >> 16); }
+    __device__ __forceinline__ u32 from(u32 share) const
+    {
+        return share * even + ((share * (more - share * less) + 32768) >> 16);
+    }
 };
 DEV u32 walkers() { return gridDim.x / PAIR; } // thread blocks, or pairs of them
 
-// Thread blocks are not done with their last whole block at the same time, one in a hundred earlier or later: who comes first has most.
+// Thread blocks are not done with their last whole block at the same time, one in a hundred earlier or later: who comes
+// first has most.
 DEV u32 unevenness(u32 whole, u32 steps, u32 even)
 {
     return min(min(whole / walkers() * steps / 64, 24u), min(even / 3, steps - min(even + 1, steps)));
@@ -68,11 +75,16 @@ DEV block_cuts find_cuts(const sizes &z, u32 blocks)
         return cuts;
     }
     const u32 uneven = crosses ? unevenness(blocks - rest, steps, even) : 0;
-    return {steps, blocks - rest, shares, even, (uneven << 16) + ((line - shares * even) << 16) / shares, ((uneven << 16) + shares / 2) / shares};
+    return {steps,
+            blocks - rest,
+            shares,
+            even,
+            (uneven << 16) + ((line - shares * even) << 16) / shares,
+            ((uneven << 16) + shares / 2) / shares};
 }
 
-// Which block a round has of the ticket `number`, and which part of its walk; no block: of no heads. left: 0, or one more than the share that
-// goes on from the round before; and whether this one's goes on.
+// Which block a round has of the ticket `number`, and which part of its walk; no block: of no heads. left: 0, or one
+// more than the share that goes on from the round before; and whether this one's goes on.
 DEV key_block find_part(const sizes &z, u32 blocks, u32 number, u32 &left, walk_part &part)
 {
     const u32 tiles = static_cast<u32>(query_tiles(z));
@@ -145,7 +157,7 @@ struct part_walk {
     }
 };
 
-// ---- dk', dv' of pieces -----------------------------------------------------------------------------------------
+// ---- dk', dv' of pieces ------------------------------------------------------------------------------
 
 // Floats of a warp in a place, in the order of registers: four of each lane.
 template <class SUMS> constexpr int PIECE_FLOATS = static_cast<int>(sizeof(SUMS) / sizeof(float)) * 32;
@@ -170,7 +182,8 @@ template <int DB> DEV void add_floats(float (&x)[DB][4], const float *from)
     }
 }
 
-// By each warp on its own: leaves the sums of a piece, or, if the other pieces have, adds theirs: then they are the block's.
+// By each warp on its own: leaves the sums of a piece, or, if the other pieces have, adds theirs: then they are the
+// block's.
 template <class SUMS> DEV bool join_pieces(const back_params &p, SUMS &sums, u32 joined)
 {
     constexpr int VALUES = sizeof(sums.dk) / 16 * 128; // dv' is behind dk'
@@ -178,7 +191,8 @@ template <class SUMS> DEV bool join_pieces(const back_params &p, SUMS &sums, u32
     const u32 first = joined >> 16, n = joined >> 8 & 255, mine = joined & 255;
     const u32 place = (PAIRED ? 2 * first + cluster_rank() : first) * WARPS + warp;
     u32 *const count = reinterpret_cast<u32 *>(p.pieces) + place;
-    float *const places = p.pieces + cfg::BACK_PIECES * WARPS + static_cast<i64>(place) * PIECE_FLOATS<SUMS> + lane_id() * 4;
+    float *const places =
+        p.pieces + cfg::BACK_PIECES * WARPS + static_cast<i64>(place) * PIECE_FLOATS<SUMS> + lane_id() * 4;
     constexpr i64 APART = static_cast<i64>(PAIR * WARPS) * PIECE_FLOATS<SUMS>;
     if constexpr (cfg::WANT_DK) {
         leave_floats(sums.dk, places + mine * APART);

@@ -3,9 +3,11 @@
 #include "attention/backward/sm90_common.cuh"
 #include "attention/backward/dq_layout.cuh"
 
-namespace back {
+namespace back
+{
 
-template <int DB> DEV void store_floats(const float (&x)[DB][4], float factor, float *out, i64 row_stride, int left, int columns)
+template <int DB>
+DEV void store_floats(const float (&x)[DB][4], float factor, float *out, i64 row_stride, int left, int columns)
 {
     const int lane = lane_id();
 #pragma unroll
@@ -15,14 +17,16 @@ template <int DB> DEV void store_floats(const float (&x)[DB][4], float factor, f
         for (int d = 0; d < DB; d++) {
             const int column = 8 * d + 2 * (lane % 4);
             if (row < left && column < columns) {
-                *reinterpret_cast<float2 *>(out + row * row_stride + column) = make_float2(x[d][2 * c] * factor, x[d][2 * c + 1] * factor);
+                *reinterpret_cast<float2 *>(out + row * row_stride + column) =
+                    make_float2(x[d][2 * c] * factor, x[d][2 * c + 1] * factor);
             }
         }
     }
 }
 
 // Four lanes exchange what they have of a row: 16 bytes each, 64 in a line.
-template <class OUT, int DB> DEV void store_elements(const float (&x)[DB][4], float factor, OUT *out, i64 row_stride, int left, int columns)
+template <class OUT, int DB>
+DEV void store_elements(const float (&x)[DB][4], float factor, OUT *out, i64 row_stride, int left, int columns)
 {
     const int lane = lane_id();
     const bool aligned = ((reinterpret_cast<u64>(out) | static_cast<u64>(row_stride) * sizeof(OUT)) & 15) == 0;
@@ -51,8 +55,8 @@ template <class OUT, int DB> DEV void store_elements(const float (&x)[DB][4], fl
 }
 
 // row0: of the warp, in the block; left: rows of the tensor from there on; columns: those that exist.
-template <class OUT, int DB>
-DEV void store_warp_keys(const float (&x)[DB][4], float factor, int row0, void *out, i64 head, i64 row_stride, int first, int left, int columns)
+template <class OUT, int DB> DEV void store_warp_keys(const float (&x)[DB][4], float factor, int row0, void *out,
+                                                      i64 head, i64 row_stride, int first, int left, int columns)
 {
     const i64 at = head + (first + row0) * row_stride;
     if constexpr (same_type<OUT, float>) {

@@ -1,10 +1,11 @@
-// attention/backward/split.cuh: rows whose finals are large, before attention's backward pass. Beside an m of 2^12 and more (f32: 2^8), m + log(l) has few digits of
-// log(l) left, and beside 1e9 none: exp(s - final) is wrong by a factor that the whole row shares. Such a row goes through the online
-// function once more, and its weights become exp(s - high) norm, with high = m and norm = 1 / l, say. In all other rows high is the
-// final as it is given, and norm is 1.
+// attention/backward/split.cuh: rows whose finals are large, before attention's backward pass. Beside an m of 2^12 and
+// more (f32: 2^8), m + log(l) has few digits of log(l) left, and beside 1e9 none: exp(s - final) is wrong by a factor
+// that the whole row shares. Such a row goes through the online function once more, and its weights become exp(s -
+// high) norm, with high = m and norm = 1 / l, say. In all other rows high is the final as it is given, and norm is 1.
 //
-// That is so seldom that a launch of its own would cost more, and no shared memory: a warp takes 16 rows, and reads q' and k' in the order of
-// mma's operands. A final that was given of other keys, too, is another one than these keys have: it stands as it is.
+// That is so seldom that a launch of its own would cost more, and no shared memory: a warp takes 16 rows, and reads q'
+// and k' in the order of mma's operands. A final that was given of other keys, too, is another one than these keys
+// have: it stands as it is.
 #pragma once
 //
 // LATHE_SPLITS says how many finals a row has that may be so large; 0: everything here is empty.
@@ -14,13 +15,15 @@
 #include "attention/score_passes.cuh"
 #endif
 
-namespace split {
+namespace split
+{
 
 constexpr int ROWS = 64; // of a block
 
 #if LATHE_SPLITS
 
-// f32 has 2^-12 of a weight left at 4096, as much as f16 rounds; and 2^-16 at 256, as much as products of f32 are off by.
+// f32 has 2^-12 of a weight left at 4096, as much as f16 rounds; and 2^-16 at 256, as much as products of f32 are off
+// by.
 constexpr float FROM = same_type<cfg::operand, float> ? 256.0f : 4096.0f;
 constexpr float SAME = 0x1p-20f; // of a final: what rounding may make of it on different ways
 constexpr int KEYS = 32;         // of a tile
@@ -71,7 +74,10 @@ DEV split_two two_elements(const void *at, split_two)
 }
 DEV two two_elements(const cfg::operand *at) { return two_elements(at, two{}); }
 
-template <class T> DEV void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_16x8x16<T>(c, a, b0, b1); }
+template <class T> DEV void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    mma_16x8x16<T>(c, a, b0, b1);
+}
 template <class T> DEV void multiply_add(float (&c)[4], const split_two (&a)[4], split_two b0, split_two b1)
 {
     const u32 hi[4] = {a[0].hi, a[1].hi, a[2].hi, a[3].hi};
@@ -82,7 +88,8 @@ template <class T> DEV void multiply_add(float (&c)[4], const split_two (&a)[4],
 }
 
 // <q', k'> of 16 rows and KEYS keys; q: the thread's two rows, k: the head's keys.
-DEV void products(float (&s)[1][NB][4], const cfg::element_q *const (&q)[2], const cfg::element_k *k, i64 k_t, int kv0, int len_kv)
+DEV void products(float (&s)[1][NB][4], const cfg::element_q *const (&q)[2], const cfg::element_k *k, i64 k_t, int kv0,
+                  int len_kv)
 {
     const int column = 2 * (lane_id() % 4);
 #pragma unroll
@@ -110,8 +117,8 @@ struct sum_of_row {
 };
 
 // What the online function makes of a row, in the place of the finals that are given: where those are of these keys.
-template <class PARAMS>
-DEV void put_parts(parts &to, const variant::state &state, const PARAMS &p, const variant::head &head, const variant::row &row, int place)
+template <class PARAMS> DEV void put_parts(parts &to, const variant::state &state, const PARAMS &p,
+                                           const variant::head &head, const variant::row &row, int place)
 {
     float high[SPLITS];
     float norm[SPLITS];
@@ -129,7 +136,8 @@ DEV void put_parts(parts &to, const variant::state &state, const PARAMS &p, cons
 
 constexpr int TABLE_BYTES = 4 * (16 + KEYS); // of diagonals, of each warp: 4 TABLE_BYTES of shared memory
 // Large rows of row0 to row0 + ROWS - 1, behind take_given and a barrier. By four warps; others have nothing to do.
-template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const variant::head &head, int b, int h, int row0, u32 tables)
+template <class PARAMS>
+DEV void split_rows(parts &to, const PARAMS &p, const variant::head &head, int b, int h, int row0, u32 tables)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= ROWS / 16) {
@@ -170,7 +178,8 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
     const u32 table = tables + static_cast<u32>(warp * TABLE_BYTES);
     const u32 entry = table + static_cast<u32>((lane / 4 - 2 * (lane % 4) + KEYS - 1) * 4);
 #pragma unroll 1
-    for (int kv0 = last / KEYS * KEYS; last >= 0 && kv0 + KEYS > first; kv0 -= KEYS) { // from the last one down, as forward
+    // from the last one down, as forward
+    for (int kv0 = last / KEYS * KEYS; last >= 0 && kv0 + KEYS > first; kv0 -= KEYS) {
         float s[1][NB][4];
         float scale[2];
         products(s, q, k, p.k_t, kv0, z.len_kv);
@@ -192,8 +201,8 @@ template <class PARAMS> DEV void split_rows(parts &to, const PARAMS &p, const va
 }
 
 // variant::back_row and variant::sum_row of a row of the block, with what has been found of its finals.
-DEV void back_row(const parts &of, int place, const back_pre_params &p, const variant::head &head, const variant::row &row, float delta,
-                  bool zero, float *out, float *site)
+DEV void back_row(const parts &of, int place, const back_pre_params &p, const variant::head &head,
+                  const variant::row &row, float delta, bool zero, float *out, float *site)
 {
     float high[SPLITS];
     float norm[SPLITS];
@@ -204,8 +213,8 @@ DEV void back_row(const parts &of, int place, const back_pre_params &p, const va
     }
     variant::back_row(p, head, row, delta, zero, high, norm, out, site);
 }
-template <class V, class PARAMS>
-DEV void sum_row(const parts &of, int place, const PARAMS &p, const variant::head &head, const variant::row &row, float *out)
+template <class V, class PARAMS> DEV void sum_row(const parts &of, int place, const PARAMS &p,
+                                                  const variant::head &head, const variant::row &row, float *out)
 {
     float high[SPLITS];
     float norm[SPLITS];
@@ -219,12 +228,13 @@ DEV void sum_row(const parts &of, int place, const PARAMS &p, const variant::hea
 
 #else
 
-struct parts {};
+struct parts {
+};
 template <class PARAMS> DEV void take_given(parts &, const PARAMS &, const variant::head &, int) {}
 DEV bool some_is_large(const parts &) { return false; }
 template <class PARAMS> DEV void split_rows(parts &, const PARAMS &, const variant::head &, int, int, int, u32) {}
-DEV void back_row(const parts &, int, const back_pre_params &p, const variant::head &head, const variant::row &row, float delta, bool zero,
-                  float *out, float *site)
+DEV void back_row(const parts &, int, const back_pre_params &p, const variant::head &head, const variant::row &row,
+                  float delta, bool zero, float *out, float *site)
 {
     variant::back_row(p, head, row, delta, zero, out, site);
 }

@@ -1,25 +1,28 @@
-// attention/backward/wide_sm90.cuh: attention backward for sm_90a, head dims 128 to 256: the work of attention/backward/sm90.cuh where a
-// warpgroup has no registers for whole rows of dk' and dv'.
+// attention/backward/wide_sm90.cuh: attention backward for sm_90a, head dims 128 to 256: the work of
+// attention/backward/sm90.cuh where a warpgroup has no registers for whole rows of dk' and dv'.
 //
-// A block takes 64 keys of one key head. Two warpgroups share them: of a tile each has 64 of the 128 queries for s^T = K Q^T and
-// dw^T = V dO^T, and half the columns of dk' and dv', for which it needs the weights and ds of all queries: its own are A
-// operands in registers, the other's come through shared memory. dq' of its own queries it adds to memory from registers: in pairs of
-// blocks half the columns of it, for the keys of both (attention/backward/wide_sm90_peer.cuh).
+// A block takes 64 keys of one key head. Two warpgroups share them: of a tile each has 64 of the 128 queries for s^T =
+// K Q^T and dw^T = V dO^T, and half the columns of dk' and dv', for which it needs the weights and ds of all queries:
+// its own are A operands in registers, the other's come through shared memory. dq' of its own queries it adds to memory
+// from registers: in pairs of blocks half the columns of it, for the keys of both
+// (attention/backward/wide_sm90_peer.cuh).
 #pragma once
 #include "attention/backward/sm90_pairs.cuh"
 #include "attention/backward/sm90_store.cuh"
 #include "attention/backward/wide_sm90_layout.cuh"
 
-namespace back {
+namespace back
+{
 
 struct key_sums { // of this warpgroup's columns
     float dk[PART_K / 8][4];
     float dv[PART_V / 8][4];
 };
 
-// ---- products -------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------------
 
-// Without panels nothing keeps a warpgroup from being two tiles ahead of the other, and arriving twice where that one has not been once.
+// Without panels nothing keeps a warpgroup from being two tiles ahead of the other, and arriving twice where that one
+// has not been once.
 constexpr bool HAS_PANELS = cfg::WANT_DV || WANT_DS;
 
 constexpr bool IS_BF16 = same_type<cfg::operand, bf16>;
@@ -44,7 +47,8 @@ template <int PART> DEV void start_turned(float (&x)[NB][4], u32 keys, u32 queri
     wgmma_commit();
 }
 
-// Starts out += X^T Y of 64 queries, `rows` their rows in this warpgroup's columns of Q or dO. X^T: operands in registers.
+// Starts out += X^T Y of 64 queries, `rows` their rows in this warpgroup's columns of Q or dO. X^T: operands in
+// registers.
 template <int PART> DEV void start_own(float (&out)[PART / 8][4], const u32 (&x)[NB / 2][4], u32 rows)
 {
     using shape = panels<PART>;
@@ -65,7 +69,8 @@ template <int PART> DEV void start_other(float (&out)[PART / 8][4], u32 panel, u
     const u64 b = shape::descriptor(matrix_at(rows), BM * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        wgmma<PART>::template ss<IS_BF16, false, true>(out, a + descriptor_step(i * 32), b + descriptor_step(i * 16 * shape::SPAN), 1);
+        wgmma<PART>::template ss<IS_BF16, false, true>(out, a + descriptor_step(i * 32),
+                                                       b + descriptor_step(i * 16 * shape::SPAN), 1);
     }
     wgmma_commit();
 }
@@ -79,7 +84,8 @@ template <bool ADDS = false> DEV void start_dq(float (&dq)[PART_K / 8][4], u32 p
     const u64 b = shape::descriptor(matrix_at(keys), BN * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < BN / 16; i++) {
-        wgmma<PART_K>::ss<IS_BF16, true, true>(dq, a + descriptor_step(i * 16 * 128), b + descriptor_step(i * 16 * shape::SPAN), ADDS || i != 0);
+        wgmma<PART_K>::ss<IS_BF16, true, true>(dq, a + descriptor_step(i * 16 * 128),
+                                               b + descriptor_step(i * 16 * shape::SPAN), ADDS || i != 0);
     }
     wgmma_commit();
 }
@@ -95,7 +101,7 @@ DEV void store_panel(const u32 (&x)[NB / 2][4], u32 panel)
     fence_async_proxy();
 }
 
-// ---- tiles ----------------------------------------------------------------------------------------------
+// ---- tiles -------------------------------------------------------------------------------------------
 
 // The tile in this stage, once it is there.
 DEV tile_position wait_tile(u32 shared, q_place q)
@@ -112,7 +118,10 @@ struct worker {
     int key; // first key of the thread, in the tensor
 
     __device__ __forceinline__ u32 other() const { return group ^ 1u; }
-    __device__ __forceinline__ u32 weights_of(u32 part) const { return shared + layout::W + part * layout::PANEL_BYTES; }
+    __device__ __forceinline__ u32 weights_of(u32 part) const
+    {
+        return shared + layout::W + part * layout::PANEL_BYTES;
+    }
     __device__ __forceinline__ u32 ds_of(u32 part) const { return shared + layout::DS + part * layout::PANEL_BYTES; }
 
     // All query tiles of the block. `now`: the first one, in the places that end behind those of the last one.
@@ -121,7 +130,8 @@ struct worker {
         variant::col col[COLS];
         variant::head head = enter_head(now.head, col);
         site_sums<NB, COLS> gathered;
-        const worker_sites sites{p, head, gathered, shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
+        const worker_sites sites{p, head, gathered,
+                                 shared + layout::SUMS + static_cast<u32>(4 * TABLE_FLOATS * place().warp)};
         sites.clear();
         bool first = true;
 #pragma unroll 1
@@ -158,14 +168,17 @@ struct worker {
         return head;
     }
 
-    // Address of the diagonal of the thread's first query and key. The table of the tile before has been read: DS_READY.
+    // Address of the diagonal of the thread's first query and key. The table of the tile before has been read:
+    // DS_READY.
     __device__ __forceinline__ u32 make_table(const variant::head &head, int row0) const
     {
         if constexpr (variant::BACK_DIAG) {
             const u32 table = shared + layout::TABLE + group * layout::TABLE_BYTES;
             const int thread = static_cast<int>(fresh_thread() % 128);
             for (int i = thread; i < 64 + 63; i += 128) {
-                store_shared(table + static_cast<u32>(i * 4), variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - (key - place().key()) - 63 + i));
+                store_shared(
+                    table + static_cast<u32>(i * 4),
+                    variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - (key - place().key()) - 63 + i));
             }
             barrier_sync(OF_GROUP + group, 128);
             return table + static_cast<u32>((2 * (thread % 4) - (thread / 32 * 16 + lane_id() / 4) + 63) * 4);
@@ -190,8 +203,9 @@ struct worker {
         }
     }
 
-    __device__ __forceinline__ void step(key_sums &sums, const tile_position &now, q_place q_at, do_place do_at, bool first,
-                                         const variant::head &head, const variant::col (&col)[COLS], const worker_sites &sites) const
+    __device__ __forceinline__ void step(key_sums &sums, const tile_position &now, q_place q_at, do_place do_at,
+                                         bool first, const variant::head &head, const variant::col (&col)[COLS],
+                                         const worker_sites &sites) const
     {
         using k_shape = panels<PART_K>;
         using v_shape = panels<PART_V>;
@@ -251,7 +265,8 @@ struct worker {
         if constexpr (cfg::WANT_DV) {
             store_panel(operand, weights_of(group));
             barrier_arrive(W_READY + group, THREADS);
-            start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>) + group * 64 * v_shape::SPAN);
+            start_own<PART_V>(sums.dv, operand,
+                              dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>)+group * 64 * v_shape::SPAN);
             if constexpr (PAIRED) {
                 start_other_dv(sums, dout); // weights' panels take the other block's ds as soon as they have been read
             }
@@ -280,7 +295,8 @@ struct worker {
             pack_weights<cfg::operand, NB>(ds_operand, dw);
             pairs.drop_dead(ds_operand, seen, live);
             if constexpr (PAIRED) {
-                wait_phase<BOUND_WORKERS>(peer_at(shared).got(group), do_at.parity ^ 1u, "ds sent, worker"); // that of the tile before has been sent
+                // that of the tile before has been sent
+                wait_phase<BOUND_WORKERS>(peer_at(shared).got(group), do_at.parity ^ 1u, "ds sent, worker");
             }
             barrier_sync(OF_GROUP + group, 128); // its warps have read the panel of the tile before
             store_panel(ds_operand, ds_of(group));
@@ -295,13 +311,15 @@ struct worker {
             start_other_dv(sums, dout);
         }
         if constexpr (cfg::WANT_DK) {
-            start_own<PART_K>(sums.dk, ds_operand, q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>) + group * 64 * k_shape::SPAN);
+            start_own<PART_K>(sums.dk, ds_operand,
+                              q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>)+group * 64 * k_shape::SPAN);
         }
         if constexpr (WANT_DS) {
             barrier_sync(DS_READY + other(), THREADS);
         }
         if constexpr (cfg::WANT_DK) {
-            start_other<PART_K>(sums.dk, ds_of(other()), q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>) + other() * 64 * k_shape::SPAN);
+            start_other<PART_K>(sums.dk, ds_of(other()),
+                                q + group * (BM * PART_K * ELEMENT_BYTES<cfg::element_q>)+other() * 64 * k_shape::SPAN);
         }
         if constexpr (!PAIRED) {
             if constexpr (cfg::WANT_DV) {
@@ -326,13 +344,16 @@ struct worker {
         }
     }
 
-    // Where PAIRED: the panel whose W_READ this warp is counted at. It was full of ds that the panel's own warpgroup has read.
+    // Where PAIRED: the panel whose W_READ this warp is counted at. It was full of ds that the panel's own warpgroup
+    // has read.
     __device__ __forceinline__ u32 read_panel() const { return cfg::WANT_DV ? other() : group; }
 
     __device__ __forceinline__ void start_other_dv(key_sums &sums, u32 dout) const
     {
         barrier_sync(W_READY + other(), THREADS);
-        start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>) + other() * 64 * panels<PART_V>::SPAN);
+        start_other<PART_V>(sums.dv, weights_of(other()),
+                            dout + group * (BM * PART_V * ELEMENT_BYTES<cfg::element_o>)+other() * 64 *
+                                       panels<PART_V>::SPAN);
     }
 
     // Of this warpgroup's 64 queries of the tile and this block's half of the columns, for the keys of both blocks.
@@ -384,7 +405,8 @@ struct worker {
 #pragma unroll
         for (int part = 0; part < SPLIT; part++) {
             float dq[PART_K / 8][4];
-            start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * ELEMENT_BYTES<cfg::element_k>));
+            start_dq(dq, ds_of(group),
+                     shared + layout::K + static_cast<u32>(part * BN * PART_K * ELEMENT_BYTES<cfg::element_k>));
             wgmma<PART_K>::template wait<0>(dq);
             put_dq(to + part * (PART_K / 8) * 512, dq, store);
         }
@@ -399,17 +421,21 @@ DEV void store_sums(const back_params &p, const key_sums &sums, const key_block 
     const int left = p.z.len_kv - at.kv0 - warp_key;
     const int part = static_cast<int>(worker_group());
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
-                                     min(PART_V, cfg::D_V - part * PART_V));
+        store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(
+            sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
+            min(PART_V, cfg::D_V - part * PART_V));
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk,
-                                     at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left, min(PART_K, cfg::D - part * PART_K));
+        store_warp_keys<pick<cfg::DK_F32, float, cfg::element_k>::type>(
+            sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk,
+            at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left,
+            min(PART_K, cfg::D - part * PART_K));
     }
 }
 
-// Where PAIRED: tells the warp that relays this warpgroup's panel that no tile comes any more. All eight warps are counted where they are in a tile.
+// Where PAIRED: tells the warp that relays this warpgroup's panel that no tile comes any more. All eight warps are
+// counted where they are in a tile.
 DEV void end_relay(u32 shared)
 {
     const peer_places peer = peer_at(shared);
@@ -464,12 +490,13 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
 
 } // namespace back
 
-// ---- kernel -----------------------------------------------------------------------------------------------------
+// ---- kernel ------------------------------------------------------------------------------------------
 
 #ifndef LATHE_CLUSTER // not in pairs
 #define LATHE_CLUSTER
 #endif
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd = back::layout::BYTES;
 }
 

@@ -1,13 +1,17 @@
-// attention/backward/wide_sm90_layout.cuh: attention_bwd_wide_sm90: where everything lies in shared memory, its barriers, and the warp that loads.
+// attention/backward/wide_sm90_layout.cuh: attention_bwd_wide_sm90: where everything lies in shared memory, its
+// barriers, and the warp that loads.
 //
-// A tile of D (or D_V) columns lies as SPLIT tiles of D / SPLIT columns, one after the other: a warpgroup's part of them is one.
+// A tile of D (or D_V) columns lies as SPLIT tiles of D / SPLIT columns, one after the other: a warpgroup's part of
+// them is one.
 #pragma once
 #include "attention/backward/sm90_rounds.cuh"
 
-static_assert(cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
-              "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 queries each");
+static_assert(
+    cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
+    "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 queries each");
 
-namespace back {
+namespace back
+{
 
 constexpr int PART_K = DK / SPLIT; // columns of a part of q, k, dq and dk
 constexpr int PART_V = DV / SPLIT; // of v, do and dv
@@ -27,7 +31,7 @@ struct layout { // offsets in bytes
     static constexpr int V = K + BN * DK * ELEMENT_BYTES<cfg::element_k>;
     static constexpr int Q = V + BN * DV * ELEMENT_BYTES<cfg::element_v>; // stages, one after the other
     static constexpr int DO = Q + STAGES * Q_BYTES;
-    static constexpr int W = DO + DO_BYTES;       // two panels
+    static constexpr int W = DO + DO_BYTES;        // two panels
     static constexpr int DS = W + 2 * PANEL_BYTES; // two panels
     static constexpr int ROWS = DS + 2 * PANEL_BYTES;
     static constexpr int TABLE = ROWS + STAGES * ROWS_BYTES;
@@ -47,13 +51,14 @@ using q_place = ring_place<STAGES>;
 using do_place = ring_place<1>;
 DEV ring_barriers<STAGES> q_ring(u32 shared) { return {shared + layout::Q_RING}; }
 DEV ring_barriers<1> do_ring(u32 shared) { return {shared + layout::DO_RING}; }
-DEV ring_barriers<1> dq_ring(u32 shared) { return {shared + layout::DQ_RING}; } // full: it is the block's turn at dq of a tile; empty: it has added
+// full: it is the block's turn at dq of a tile; empty: it has added
+DEV ring_barriers<1> dq_ring(u32 shared) { return {shared + layout::DQ_RING}; }
 DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
 DEV peer_places peer_at(u32 shared) { return {shared + layout::PEER}; }
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 
-// Named barriers: of both warpgroups; and by the number of a warpgroup: its panel of weights is there, its panel of ds is there, it
-// reads the other's panels no more; its own.
+// Named barriers: of both warpgroups; and by the number of a warpgroup: its panel of weights is there, its panel of ds
+// is there, it reads the other's panels no more; its own.
 enum named_barrier { ALL_WORKERS = 1, W_READY = 2, DS_READY = 4, PANELS_READ = 6, OF_GROUP = 8 };
 
 template <int ROWS, int PART>
@@ -67,8 +72,8 @@ DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head
 }
 
 // Panels of one part. COLUMNS: that part of the tensor; BOTH: for both blocks of a pair.
-template <int ROWS, int PART, bool BOTH = false>
-DEV void load_part(u32 to, u32 part, u32 columns, const tensor_map *map, u32 full, int token, int head, int batch, u64 l2)
+template <int ROWS, int PART, bool BOTH = false> DEV void
+load_part(u32 to, u32 part, u32 columns, const tensor_map *map, u32 full, int token, int head, int batch, u64 l2)
 {
     using shape = panels<PART>;
 #pragma unroll
@@ -108,7 +113,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         rounds.keys().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of K");
         if constexpr (PAIRED) {
             mbarrier_arrive_expect(full, BN * PART_K * ELEMENT_BYTES<cfg::element_k>);
-            load_part<BN, PART_K>(shared + layout::K, cluster_rank(), cluster_rank(), &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+            load_part<BN, PART_K>(shared + layout::K, cluster_rank(), cluster_rank(), &params.k, full, at.kv0, at.h_kv,
+                                  at.b, L2_STREAM);
             return;
         }
         mbarrier_arrive_expect(full, BN * DK * ELEMENT_BYTES<cfg::element_k>);
@@ -147,12 +153,13 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
         if constexpr (PAIRED) {
             peer_at(shared).meet(peer_at(shared).q(q.stage), q.parity);
-            load_part<BM, PART_K, true>(shared + layout::Q + q.stage * layout::Q_BYTES, cluster_rank(), cluster_rank(), &params.q, full, now.tile * BM, h,
-                                        at.b, L2_KEEP);
+            load_part<BM, PART_K, true>(shared + layout::Q + q.stage * layout::Q_BYTES, cluster_rank(), cluster_rank(),
+                                        &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
             load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
             return;
         }
-        load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b,
+                               L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
     }
     __device__ __forceinline__ void load_do(const position &now) const
@@ -163,11 +170,12 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         mbarrier_arrive_expect(full, layout::DO_BYTES);
         if constexpr (PAIRED) {
             peer_at(shared).meet(peer_at(shared).dout(), dout.parity);
-            load_part<BM, PART_V, true>(shared + layout::DO, cluster_rank(), cluster_rank(), &params.dout, full, now.tile * BM, at.head(now.head), at.b,
-                                        L2_KEEP);
+            load_part<BM, PART_V, true>(shared + layout::DO, cluster_rank(), cluster_rank(), &params.dout, full,
+                                        now.tile * BM, at.head(now.head), at.b, L2_KEEP);
             return;
         }
-        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b, L2_KEEP);
+        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b,
+                               L2_KEEP);
     }
     // Where PAIRED: of a tile, the half of K that only scores read; then of the other's K the half that dq' reads.
     __device__ __forceinline__ void load_x(bool other) const
@@ -177,8 +185,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 rank = cluster_rank();
         x.template wait_empty<cfg::BOUND_WAITS>({0, other ? 1u : 0u}, "place of half of K");
         mbarrier_arrive_expect(x.full(0), BN * PART_K * ELEMENT_BYTES<cfg::element_k>);
-        load_part<BN, PART_K>(shared + layout::K, rank ^ 1u, other ? rank : rank ^ 1u, &params.k, x.full(0), other ? at.kv0 ^ BN : at.kv0, at.h_kv,
-                              at.b, L2_KEEP);
+        load_part<BN, PART_K>(shared + layout::K, rank ^ 1u, other ? rank : rank ^ 1u, &params.k, x.full(0),
+                              other ? at.kv0 ^ BN : at.kv0, at.h_kv, at.b, L2_KEEP);
     }
     __device__ __forceinline__ void load_halves() const
     {
@@ -222,8 +230,8 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
     load_rounds(l);
 }
 
-// Tells the others when it is the block's turn at dq of a tile, and whether it is the first of all: then they store it. By one warp; its
-// leader writes and waits.
+// Tells the others when it is the block's turn at dq of a tile, and whether it is the first of all: then they store it.
+// By one warp; its leader writes and waits.
 struct adder {
     const back_params &launched;
     u32 shared;

@@ -1,23 +1,28 @@
-// attention/backward/wide_sm90_peer.cuh: attention_bwd_wide_sm90 in pairs of thread blocks (cfg::BACK_PAIRED): what the two of a cluster tell and send each other.
+// attention/backward/wide_sm90_peer.cuh: attention_bwd_wide_sm90 in pairs of thread blocks (cfg::BACK_PAIRED): what the
+// two of a cluster tell and send each other.
 //
-// A pair has two neighbouring blocks of keys and walks the query tiles that either has live pairs with. Both have all of Q and dO, by multicast,
-// half of the columns from each. Rank r adds half r of the columns of dq', of the keys of both: for that it is sent the other's ds, and loads
-// half r of the other's K, in turns with the half 1 - r of its own K, which only scores read.
+// A pair has two neighbouring blocks of keys and walks the query tiles that either has live pairs with. Both have all
+// of Q and dO, by multicast, half of the columns from each. Rank r adds half r of the columns of dq', of the keys of
+// both: for that it is sent the other's ds, and loads half r of the other's K, in turns with the half 1 - r of its own
+// K, which only scores read.
 //
-// That nobody waits for ever. Within a pair: a tile's steps, in the order of this list, wait for steps of the same tile above them or for
-// steps of tiles before, of either block: Q, dO, own half of K there; scores, dw; weights; dv' (W_READ, dO left); ds (MADE); ds sent (its
-// place is free: W_READ there, CREDIT here); dk' (Q left); other half of K; dq'; its turn; its additions. Who waits at a turn has given back
-// all places of the tile. The warps that load, add and relay do their parts in the same order.
-// Between pairs: the ticket of a tile is taken by rank 0, for both, when both have told of all that they stored before (finish_last) and
-// stand at this tile. So a pair that waits for its turn has nothing that another pair waits for, and one that stores waits for no other.
-// Words of turns are one for each rank: they say that this half of the columns has been stored. Under DETERMINISTIC rank r waits for rank r of
-// a pair that was begun before, at the same tile, and all walk tiles upwards.
-// No phase of a barrier ends twice while someone waits for it: each is followed by a step of those who wait.
+// That nobody waits for ever. Within a pair: a tile's steps, in the order of this list, wait for steps of the same tile
+// above them or for steps of tiles before, of either block: Q, dO, own half of K there; scores, dw; weights; dv'
+// (W_READ, dO left); ds (MADE); ds sent (its place is free: W_READ there, CREDIT here); dk' (Q left); other half of K;
+// dq'; its turn; its additions. Who waits at a turn has given back all places of the tile. The warps that load, add and
+// relay do their parts in the same order.
+// Between pairs: the ticket of a tile is taken by rank 0, for both, when both have told of all that they stored before
+// (finish_last) and stand at this tile. So a pair that waits for its turn has nothing that another pair waits for, and
+// one that stores waits for no other. Words of turns are one for each rank: they say that this half of the columns has
+// been stored. Under DETERMINISTIC rank r waits for rank r of a pair that was begun before, at the same tile, and all
+// walk tiles upwards. No phase of a barrier ends twice while someone waits for it: each is followed by a step of those
+// who wait.
 #pragma once
 #include "attention/backward/sm90_common.cuh"
 #include "common/ptx_pair_sm90.cuh"
 
-namespace back {
+namespace back
+{
 
 template <bool BOUNDED = cfg::BOUND_WAITS> DEV void wait_phase(u32 barrier, u32 parity, const char *what)
 {
@@ -64,10 +69,12 @@ struct peer_places {
     // Each loading warp tells the other's that its block's place is free and its barrier armed: by stage of Q; of dO.
     __device__ __forceinline__ u32 q(u32 stage) const { return address + 8 * stage; }
     __device__ __forceinline__ u32 dout() const { return address + 8 * STAGES; }
-    __device__ __forceinline__ ring_barriers<1> x() const { return {address + X}; } // the place of two halves of K: own, other's, own, ...
+    // the place of two halves of K: own, other's, own, ...
+    __device__ __forceinline__ ring_barriers<1> x() const { return {address + X}; }
     __device__ __forceinline__ peer_mail turn() const { return {address + TURN}; }
     __device__ __forceinline__ peer_mail next() const { return {address + NEXT}; }
-    // By panel of 64 queries: weights have been read; own ds is there; the other's ds is there; the other has room for ds; and has got it.
+    // By panel of 64 queries: weights have been read; own ds is there; the other's ds is there; the other has room for
+    // ds; and has got it.
     __device__ __forceinline__ u32 w_read(u32 g) const { return address + PANELS + 48 * g; }
     __device__ __forceinline__ u32 made(u32 g) const { return w_read(g) + 8; }
     __device__ __forceinline__ u32 full(u32 g) const { return w_read(g) + 16; }

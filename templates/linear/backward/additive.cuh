@@ -1,15 +1,19 @@
-// linear/backward/additive.cuh: kernel: what of the additive family's backward pass is of a chunk of 64 tokens alone, from the states that the walks have left
-// (additive_states.cuh). With A = scale (q k') and dA = do v' below the diagonal, each pair of tokens weighed in each channel by what the decays between them leave:
-//     dv = e^(G_end - G) k dS' + A' do,    dk = e^(G_end - G) v dS' + scale dA' q,    dq = scale (e^G do S' + dA k)
-// The gradient of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times its gradient less what is written times its
-// gradient, and of all paths that cross the chunk's end: from the state, e^G_end S dS', and from the keys, k times the first part of dk.
+// linear/backward/additive.cuh: kernel: what of the additive family's backward pass is of a chunk of 64 tokens alone,
+// from the states that the walks have left (additive_states.cuh). With A = scale (q k') and dA = do v' below the
+// diagonal, each pair of tokens weighed in each channel by what the decays between them leave:
+//     dv = e^(G_end - G) k dS' + A' do,    dk = e^(G_end - G) v dS' + scale dA' q,    dq = scale (e^G do S' + dA k) The
+//     gradient of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times
+//     its gradient less what is written times its gradient, and of all paths that cross the chunk's end: from the
+//     state, e^G_end S dS', and from the keys, k times the first part of dk.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of
-// two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16 columns.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of
+// shared memory. A warp has 16 key channels of two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16
+// columns.
 #pragma once
 #include "linear/backward/additive_scores.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct additive_chunk : chunk_pairs {
     // Of the sum of keys in front, or the gradient of that behind: of a channel.
@@ -18,13 +22,20 @@ struct additive_chunk : chunk_pairs {
         const int i = first_channel() + channel;
         return cfg::NORMALISE && i < cfg::D ? norms[norm_place(p, w, place, i)] : 0.0f;
     }
-    __device__ __forceinline__ float norm_product(int channel) const { return cfg::NORMALISE ? norm(p.norms, channel) * norm(p.dnorms, channel) : 0.0f; }
-    // x += what a tile of values, whose tokens have value(token) beside them, gets from a state at `base`, in shared memory at `which`, and from a sum of keys.
-    template <class F> __device__ __forceinline__ void add_state(fragments &x, int which, const void *base, int values, const float *norms, const F &value) const
+    __device__ __forceinline__ float norm_product(int channel) const
+    {
+        return cfg::NORMALISE ? norm(p.norms, channel) * norm(p.dnorms, channel) : 0.0f;
+    }
+    // x += what a tile of values, whose tokens have value(token) beside them, gets from a state at `base`, in shared
+    // memory at `which`, and from a sum of keys.
+    template <class F> __device__ __forceinline__ void add_state(fragments &x, int which, const void *base, int values,
+                                                                 const float *norms, const F &value) const
     {
         const auto state = right_rows<PAD_V>::of(tile(which), 16 * own);
         const auto left = [&](int block) { return left_rows<PAD_V>::of(tile(values), BLOCK * block); };
-        each_scale<PAD_V>(x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); }, [&](int column) { return unscaled(base, 16 * own, column); });
+        each_scale<PAD_V>(
+            x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); },
+            [&](int column) { return unscaled(base, 16 * own, column); });
         if constexpr (cfg::NORMALISE) {
             each_two([&](int m, int n, int r) {
                 const float by = value(token(m, r));
@@ -33,7 +44,8 @@ struct additive_chunk : chunk_pairs {
             });
         }
     }
-    // Sums over each row of the state in front of the chunk times the gradient of that behind it; where there is room for one alone, it becomes the first.
+    // Sums over each row of the state in front of the chunk times the gradient of that behind it; where there is room
+    // for one alone, it becomes the first.
     __device__ __forceinline__ void change_state() const
     {
         constexpr int ACROSS = PAD_V / 8;
@@ -42,14 +54,16 @@ struct additive_chunk : chunk_pairs {
         for (int i = 0; i < STATE_ELEMENTS / 8 / OWN_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * OWN_THREADS;
             const u32 at = swizzle<PAD_V>::offset(n / ACROSS, n % ACROSS);
-            const uint4 x = cfg::CHUNK_STAGES > 1 ? load_shared16(tile(layout::FRONT) + at) : *reinterpret_cast<const uint4 *>(from + n * 8);
+            const uint4 x = cfg::CHUNK_STAGES > 1 ? load_shared16(tile(layout::FRONT) + at)
+                                                  : *reinterpret_cast<const uint4 *>(from + n * 8);
             float own = product(x, load_shared16(tile(layout::BEHIND) + at));
             if constexpr (STATE_SCALED) {
                 own *= unscaled(p.states, n / ACROSS, n % ACROSS * 8) * unscaled(p.dstates, n / ACROSS, n % ACROSS * 8);
             }
             const float sum = lanes_sum<ACROSS>(own);
             if (cfg::CHUNK_STAGES == 1) {
-                const float word[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w)};
+                const float word[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
+                                       __uint_as_float(x.w)};
                 store_shared16(tile(layout::FRONT) + at, word);
             }
             if (lane_id() % ACROSS == 0) {
@@ -121,13 +135,15 @@ struct additive_chunk : chunk_pairs {
         store_keys<cfg::DK_F32>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
 
-    // ---- the chunk ------------------------------------------------------------------------------------------------------
+    // ---- the chunk -----------------------------------------------------------------------------------
 
     // What is needed first is asked for first: q, k and gates, then v and do, then the states.
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t, cfg::D - first_channel());
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t, cfg::D - first_channel());
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                    cfg::D - first_channel());
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                    cfg::D - first_channel());
         copy_commit();
         logs.fetch(p, w, place, *this, first_channel() + channel(0));
         load<PAD_V>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
@@ -172,7 +188,8 @@ struct additive_chunk : chunk_pairs {
             __syncthreads();
         }
         fragments x = {};
-        add_state(x, layout::FRONT, p.states, layout::DO, p.norms, [&](int token) { return divisor_gradient(p, w, place + token); });
+        add_state(x, layout::FRONT, p.states, layout::DO, p.norms,
+                  [&](int token) { return divisor_gradient(p, w, place + token); });
         give_queries(x, strong);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
@@ -190,18 +207,29 @@ DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    additive_chunk chunk{{{{{number >= OWN_WARPS}, p, at.w, at.place, block % KEY_PARTS, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}}};
+    additive_chunk chunk{{{{{number >= OWN_WARPS},
+                            p,
+                            at.w,
+                            at.place,
+                            block % KEY_PARTS,
+                            shared_address(bytes),
+                            number,
+                            number % OWN_WARPS,
+                            {}},
+                           {}}}};
     chunk.run();
 }
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_chunks = linear::additive_layout::END;
 }
 
 #if LATHE_COMPILED(bwd_chunks)
-extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS)
+    LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::additive_chunks(p, shared_bytes);

@@ -1,22 +1,28 @@
-// linear/backward/additive_logs.cuh: logarithms of decays in the backward pass of the additive family: of a warp's 16 channels, as mma.sync has results, and what is left of one token when another one reads.
+// linear/backward/additive_logs.cuh: logarithms of decays in the backward pass of the additive family: of a warp's 16
+// channels, as mma.sync has results, and what is left of one token when another one reads.
 //
-// A chunk has four blocks of 16 tokens. With c the sum of a channel's logarithms from a block's start on and L its end, a token reads with e^c and writes with
-// e^(L - c): over blocks in between their e^L is all that is left to multiply by, and no exponent is above 0. Of a pair within one block the product of the two
-// is e^L too small: where no channel loses more than MILD_BLOCK over a block, it is divided by that. Elsewhere pairs of a block are taken apart into levels: tokens of
-// the upper half of 16, 8, 4 or 2 read what those of its lower half have written, both from the border in between, and no exponent is above 0 again.
+// A chunk has four blocks of 16 tokens. With c the sum of a channel's logarithms from a block's start on and L its end,
+// a token reads with e^c and writes with e^(L - c): over blocks in between their e^L is all that is left to multiply
+// by, and no exponent is above 0. Of a pair within one block the product of the two is e^L too small: where no channel
+// loses more than MILD_BLOCK over a block, it is divided by that. Elsewhere pairs of a block are taken apart into
+// levels: tokens of the upper half of 16, 8, 4 or 2 read what those of its lower half have written, both from the
+// border in between, and no exponent is above 0 again.
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/steps.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int BLOCK = 16, BLOCKS = CHUNK_TOKENS / BLOCK;
-constexpr int OWN_WARPS = PAD_D / 16; // 16 channels each, of two blocks of tokens: the outer or the inner ones, which have as many pairs
+// 16 channels each, of two blocks of tokens: the outer or the inner ones, which have as many pairs
+constexpr int OWN_WARPS = PAD_D / 16;
 constexpr int OWN_BLOCKS = BLOCKS / 2;
 constexpr float MILD_BLOCK = STATE_SCALED ? -6.0f : -60.0f; // to the base 2; f16 would lose the digits of 2^-60
-constexpr float FORGETS = -25.0f;     // what is left is beyond the digits of what was there: see forgets
+constexpr float FORGETS = -25.0f; // what is left is beyond the digits of what was there: see forgets
 
-// Of two blocks of tokens and 16 channels or columns, of a lane: token lane / 4 + i / 2 * 8 of block m, column 8 n + lane % 4 * 2 + i % 2 is x[m][n][i].
+// Of two blocks of tokens and 16 channels or columns, of a lane: token lane / 4 + i / 2 * 8 of block m, column 8 n +
+// lane % 4 * 2 + i % 2 is x[m][n][i].
 using fragments = float[OWN_BLOCKS][2][4];
 struct own_blocks {
     bool inner;
@@ -39,7 +45,10 @@ template <class F> DEV void each_two(const F &f)
 }
 
 // Levels are named by half of the tokens that they join: 8, 4, 2, 1; 0: a token and itself. Of tokens of a block:
-DEV bool meets(int reader, int writer, int half) { return half == 0 ? reader == writer : (reader ^ writer) / half == 1 && (reader & half) != 0; }
+DEV bool meets(int reader, int writer, int half)
+{
+    return half == 0 ? reader == writer : (reader ^ writer) / half == 1 && (reader & half) != 0;
+}
 // Of an operand on the left, what is of a level; BACK: the rows are the tokens that write.
 template <bool BACK> DEV void keep_level(u32 (&a)[4], int half)
 {
@@ -53,8 +62,8 @@ template <bool BACK> DEV void keep_level(u32 (&a)[4], int half)
     }
 }
 
-// The logarithm of a decay to the base 2; 0 where there is no such token or channel. It is read all the same, from the row of one that there is: behind a
-// branch each load would be waited for ahead of the next one.
+// The logarithm of a decay to the base 2; 0 where there is no such token or channel. It is read all the same, from the
+// row of one that there is: behind a branch each load would be waited for ahead of the next one.
 DEV float log_of(const linear_back_params &p, const work &w, int place, int channel)
 {
     const float log = DECAYS ? w.log2_decay(p, w.row(p, place), channel) : 0.0f;
@@ -66,7 +75,8 @@ struct channel_sums {
     u32 forgets; // a bit for each
 
     // Of the spec's channels from `channel` on.
-    __device__ __forceinline__ void fetch(const linear_back_params &p, const work &w, int place, const own_blocks &tokens, int channel)
+    __device__ __forceinline__ void fetch(const linear_back_params &p, const work &w, int place,
+                                          const own_blocks &tokens, int channel)
     {
         forgets = 0;
 #pragma unroll
@@ -83,7 +93,10 @@ struct channel_sums {
             }
         }
     }
-    __device__ __forceinline__ bool is_forgotten(int m, int n, int r, int e) const { return (forgets >> (8 * m + 4 * r + 2 * n + e) & 1u) != 0; }
+    __device__ __forceinline__ bool is_forgotten(int m, int n, int r, int e) const
+    {
+        return (forgets >> (8 * m + 4 * r + 2 * n + e) & 1u) != 0;
+    }
     // Of eight tokens, which are eight lanes apart by four.
     DEV float sum_of_eight(float x)
     {

@@ -1,10 +1,11 @@
-// linear/backward/additive_scores.cuh: pairs of the tokens of a chunk in the backward pass of the additive family, in blocks of 16 x 16: A, which dv is made of, and
-// dA, which dq and dk are made of.
+// linear/backward/additive_scores.cuh: pairs of the tokens of a chunk in the backward pass of the additive family, in
+// blocks of 16 x 16: A, which dv is made of, and dA, which dq and dk are made of.
 #pragma once
 #include "linear/backward/additive_states.cuh"
 #include "linear/backward/channel_chunk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 struct chunk_pairs : channel_chunk {
     DEV bool is_older(int row, int column) { return column < row || (!cfg::BONUS && column == row); }
@@ -66,7 +67,7 @@ struct chunk_pairs : channel_chunk {
         }
     }
 
-    // ---- pairs within a block ---------------------------------------------------------------------------------------
+    // ---- pairs within a block ------------------------------------------------------------------------
     // With decays they are most of A. Their operands and what they sum up to are two numbers of 16 bits each, the
     // second one what the first is off by: by one number each dv would be off by twice what its own rounding makes.
     // A warp sums over its channels, whose logarithms it has; what warps have is added up behind that.
@@ -83,8 +84,8 @@ struct chunk_pairs : channel_chunk {
     };
     // sum += what readers of this warp's block m get, weighed by reader(n, i), from writers, by writer(n, i), of the
     // pairs that keep(row, column) names.
-    template <class READER, class WRITER, class KEEP>
-    __device__ __forceinline__ void add_within(float (&sum)[2][4], int m, const READER &reader, const WRITER &writer, const KEEP &keep) const
+    template <class READER, class WRITER, class KEEP> __device__ __forceinline__ void
+    add_within(float (&sum)[2][4], int m, const READER &reader, const WRITER &writer, const KEEP &keep) const
     {
         two_parts a;
         two_parts b;
@@ -164,7 +165,8 @@ struct chunk_pairs : channel_chunk {
         float s[2][4] = {};
 #pragma unroll
         for (int k = 0; k < 2 * OWN_WARPS; k++) {
-            const uint4 x = load_shared16(part_of_pairs(k / 2 + (in ? OWN_WARPS : 0), in ? number - 1 : number / 3, k % 2));
+            const uint4 x =
+                load_shared16(part_of_pairs(k / 2 + (in ? OWN_WARPS : 0), in ? number - 1 : number / 3, k % 2));
             s[k % 2][0] += __uint_as_float(x.x);
             s[k % 2][1] += __uint_as_float(x.y);
             s[k % 2][2] += __uint_as_float(x.z);
@@ -174,7 +176,7 @@ struct chunk_pairs : channel_chunk {
         leave_rest(s, layout::PAIRS, number);
     }
 
-    // ---- other pairs ------------------------------------------------------------------------------------------------
+    // ---- other pairs ---------------------------------------------------------------------------------
 
     // What flows back to the divisors of block r's tokens comes to each of their pairs.
     __device__ __forceinline__ void add_divisors(float (&s)[2][4], int r) const
@@ -201,7 +203,8 @@ struct chunk_pairs : channel_chunk {
             const int c = n >= BELOW ? r : n - r * (r - 1) / 2;
             float s[2][4] = {};
             if (back) {
-                add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), right_rows<PAD_V>::of(tile(layout::V), BLOCK * c));
+                add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r),
+                                   right_rows<PAD_V>::of(tile(layout::V), BLOCK * c));
                 add_divisors(s, r);
                 if (r == c) {
                     leave_own_pairs(s, r);

@@ -1,25 +1,31 @@
-// linear/backward/additive_states.cuh: kernel: the two walks of the additive family's backward pass along the chunks of a sequence, with 64 rows and 64 columns of
-// the state, or of its gradient, in f32 fragments: S' = e^(G_end) S + (e^(G_end - G) k)' v, dS = e^(G_end) dS' + (scale e^G q)' do. They leave S in front of each
-// chunk, and dS' behind it. With a normaliser the sum of keys z goes beside S as a column whose values are 1, and dz beside dS; do is divided by the divisors by
-// then. In f16 what is left is scaled (state_scale of walk.cuh).
+// linear/backward/additive_states.cuh: kernel: the two walks of the additive family's backward pass along the chunks of
+// a sequence, with 64 rows and 64 columns of the state, or of its gradient, in f32 fragments: S' = e^(G_end) S +
+// (e^(G_end - G) k)' v, dS = e^(G_end) dS' + (scale e^G q)' do. They leave S in front of each chunk, and dS' behind it.
+// With a normaliser the sum of keys z goes beside S as a column whose values are 1, and dz beside dS; do is divided by
+// the divisors by then. In f16 what is left is scaled (state_scale of walk.cuh).
 //
-// Launch of bwd_states: 2 * sequences * h * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one goes back; smem_bytes::bwd_states of shared
-// memory.
+// Launch of bwd_states: 2 * sequences * h * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one goes back;
+// smem_bytes::bwd_states of shared memory.
 #pragma once
 #include "linear/backward/additive_logs.cuh"
 
-namespace linear {
+namespace linear
+{
 
 static_assert(!cfg::DELTA && cfg::CAUSAL && !DECAY_BY_VALUE, "the additive family, with no decay by value channel");
 static_assert(!cfg::NORMALISE || (!cfg::BONUS && !STATE_SCALED), "the sum of keys beside states that are not scaled");
 static_assert(same_type<cfg::element, bf16> || same_type<cfg::element, f16>, "mma.sync takes f16 or bf16");
 
 constexpr int WALK_ROWS = 64, ROW_BLOCKS = KEY_PARTS * PAD_D / WALK_ROWS; // blocks that share the rows
-constexpr int WALK_WARPS = WALK_THREADS / 32, WALK_TOKENS = CHUNK_TOKENS / WALK_WARPS; // which a warp weighs, all rows of them
+// which a warp weighs, all rows of them
+constexpr int WALK_WARPS = WALK_THREADS / 32, WALK_TOKENS = CHUNK_TOKENS / WALK_WARPS;
 
 struct states_layout { // in shared memory, bytes
-    static constexpr int KEYS = 0, VALUES = KEYS + CHUNK_TOKENS * WALK_ROWS * 2, STAGE = VALUES + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
-    static constexpr int ENDS = 2 * STAGE, LARGEST = ENDS + 2 * WALK_WARPS * WALK_ROWS * 4, END = LARGEST + WALK_WARPS * 4; // of a chunk's warps, of two chunks; of each warp
+    static constexpr int KEYS = 0, VALUES = KEYS + CHUNK_TOKENS * WALK_ROWS * 2,
+                         STAGE = VALUES + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
+    // of a chunk's warps, of two chunks; of each warp
+    static constexpr int ENDS = 2 * STAGE, LARGEST = ENDS + 2 * WALK_WARPS * WALK_ROWS * 4,
+                         END = LARGEST + WALK_WARPS * 4;
 };
 
 struct walk_logs { // to the base 2, of the tokens of a warp, of two channels; after sum(), from the first of them on
@@ -43,13 +49,22 @@ struct walk_logs { // to the base 2, of the tokens of a warp, of two channels; a
             x[i][1] += x[i - 1][1];
         }
     }
-    __device__ __forceinline__ float read(int i, int e) const { return !cfg::BONUS ? x[i][e] : i > 0 ? x[i - 1][e] : 0.0f; }
+    __device__ __forceinline__ float read(int i, int e) const
+    {
+        return !cfg::BONUS ? x[i][e] : i > 0 ? x[i - 1][e] : 0.0f;
+    }
 };
 
 // The gradient of a token's divisor.
-DEV float divisor_gradient(const linear_back_params &p, const work &w, int place) { return w.has(place) ? p.divided[2 * line_of(p, w, place) + 1] : 0.0f; }
+DEV float divisor_gradient(const linear_back_params &p, const work &w, int place)
+{
+    return w.has(place) ? p.divided[2 * line_of(p, w, place) + 1] : 0.0f;
+}
 // The sum of keys in front of a chunk, or the gradient of that behind it: of a channel.
-DEV i64 norm_place(const linear_back_params &p, const work &w, int place, int channel) { return chunk_of_head(p, w, place) * cfg::D + channel; }
+DEV i64 norm_place(const linear_back_params &p, const work &w, int place, int channel)
+{
+    return chunk_of_head(p, w, place) * cfg::D + channel;
+}
 
 template <bool BACK> struct states_walk {
     using element = cfg::element;
@@ -76,15 +91,24 @@ template <bool BACK> struct states_walk {
     {
         const u32 to = stage(n);
         if constexpr (BACK) {
-            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t, cfg::D - first_channel());
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t, w.left);
+            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.q,
+                                   w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                                   cfg::D - first_channel());
+            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.dout,
+                                       w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t, w.left);
         } else {
-            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t, cfg::D - first_channel());
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first, p.v_t, w.left);
+            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.k,
+                                   w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                                   cfg::D - first_channel());
+            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first,
+                                       p.v_t, w.left);
         }
         copy_commit();
     }
-    __device__ __forceinline__ u32 largest_at(int of_warp) const { return shared + static_cast<u32>(layout::LARGEST + 4 * of_warp); }
+    __device__ __forceinline__ u32 largest_at(int of_warp) const
+    {
+        return shared + static_cast<u32>(layout::LARGEST + 4 * of_warp);
+    }
     __device__ __forceinline__ void leave_largest(float x) const
     {
         if (lane_id() == 0) {
@@ -122,7 +146,8 @@ template <bool BACK> struct states_walk {
                 for (int n = 0; n < 4; n++) {
                     word[n] = pack<element>(scaled.by * state.x[m][n][2 * r], scaled.by * state.x[m][n][2 * r + 1]);
                 }
-                *reinterpret_cast<uint4 *>(to + row_of(state_type::row0(m), r) * PAD_V) = transpose_four(word, lane_id());
+                *reinterpret_cast<uint4 *>(to + row_of(state_type::row0(m), r) * PAD_V) =
+                    transpose_four(word, lane_id());
             }
         }
     }
@@ -167,12 +192,16 @@ template <bool BACK> struct states_walk {
         }
         return exp2_approx(log);
     }
-    // ---- the sum of keys: a channel a thread, in one block of those that share the value channels -----------------------
+    // ---- the sum of keys: a channel a thread, in one block of those that share the value channels ----
     __device__ __forceinline__ int norm_channel() const { return first_channel() + static_cast<int>(threadIdx.x); }
-    __device__ __forceinline__ bool has_norm() const { return cfg::NORMALISE && w.first == 0 && threadIdx.x < WALK_ROWS && norm_channel() < cfg::D; }
+    __device__ __forceinline__ bool has_norm() const
+    {
+        return cfg::NORMALISE && w.first == 0 && threadIdx.x < WALK_ROWS && norm_channel() < cfg::D;
+    }
     __device__ __forceinline__ float first_norm() const
     {
-        const float *from = BACK ? head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h) : head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h);
+        const float *from = BACK ? head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h)
+                                 : head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h);
         return has_norm() && from != nullptr ? from[norm_channel() * (BACK ? p.dnorm_out_i : p.norm_i)] : 0.0f;
     }
     __device__ __forceinline__ void leave_norm(float sum, int place) const
@@ -266,7 +295,8 @@ template <bool BACK> DEV void walk_states(const linear_back_params &p, const wor
     typename states_walk<BACK>::state_type state;
     const int first = rows * WALK_ROWS;
     if constexpr (BACK) {
-        state.load(w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i, p.dstate_out_j, first);
+        state.load(w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i,
+                   p.dstate_out_j, first);
     } else {
         state.load(w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j, first);
     }
@@ -291,12 +321,14 @@ DEV void additive_states(const linear_back_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_states = linear::states_layout::END;
 }
 
 #if LATHE_COMPILED(bwd_states)
-extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 4) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 4)
+    LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::additive_states(p, shared_bytes);

@@ -1,34 +1,44 @@
-// linear/backward/additive_tiles.cuh: tiles of a chunk of 64 tokens in the backward pass with a decay by key channel, on their way from and to global memory: q, k,
-// v, do, the states in front and behind, and what of q and k reads and is written under the decays (additive_logs.cuh); of the additive family, and of the delta rule.
+// linear/backward/additive_tiles.cuh: tiles of a chunk of 64 tokens in the backward pass with a decay by key channel,
+// on their way from and to global memory: q, k, v, do, the states in front and behind, and what of q and k reads and is
+// written under the decays (additive_logs.cuh); of the additive family, and of the delta rule.
 #pragma once
 #include "linear/backward/additive_logs.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int OWN_THREADS = 2 * 32 * OWN_WARPS;
-constexpr bool KEEPS_HEADS = cfg::BONUS || variant::WANTS[OF_SCALE]; // dq and dk of a head of v are wanted once more, by bwd_tokens and bwd_heads
+// dq and dk of a head of v are wanted once more, by bwd_tokens and bwd_heads
+constexpr bool KEEPS_HEADS = cfg::BONUS || variant::WANTS[OF_SCALE];
 
 struct additive_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
-    static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, WRITES = READS + KEY_BYTES; // READS has the scale in it
-    static constexpr int LASTS = WRITES + KEY_BYTES, V = LASTS + KEY_BYTES, DO = V + VALUE_BYTES; // what is left of keys at the chunk's end
-    static constexpr int BEHIND = DO + VALUE_BYTES, FRONT = BEHIND + (cfg::CHUNK_STAGES - 1) * STATE_ELEMENTS * 2; // dS', S
-    static constexpr int PAIRS = FRONT + STATE_ELEMENTS * 2, BACK = PAIRS + MATRIX_BYTES;                          // A, dA
-    static constexpr int ENDS = BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4, END = STRONG + 64;
+    // READS has the scale in it
+    static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, WRITES = READS + KEY_BYTES;
+    // what is left of keys at the chunk's end
+    static constexpr int LASTS = WRITES + KEY_BYTES, V = LASTS + KEY_BYTES, DO = V + VALUE_BYTES;
+    // dS', S
+    static constexpr int BEHIND = DO + VALUE_BYTES, FRONT = BEHIND + (cfg::CHUNK_STAGES - 1) * STATE_ELEMENTS * 2;
+    // A, dA
+    static constexpr int PAIRS = FRONT + STATE_ELEMENTS * 2, BACK = PAIRS + MATRIX_BYTES;
+    static constexpr int ENDS = BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4,
+                         END = STRONG + 64;
     static constexpr int KEYS_CROSS = LASTS, FLOWS = KEYS_CROSS + 2 * PAD_D * 4; // behind dv
 };
-// With the delta rule v is what tokens write, keys read as queries do, and pairs have two gradients. V, Z and states have value channels as rows.
+// With the delta rule v is what tokens write, keys read as queries do, and pairs have two gradients. V, Z and states
+// have value channels as rows.
 struct keyed_layout_back {
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
-    static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, KEYS_READ = READS + KEY_BYTES, WRITES = KEYS_READ + KEY_BYTES;
+    static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, KEYS_READ = READS + KEY_BYTES,
+                         WRITES = KEYS_READ + KEY_BYTES;
     static constexpr int V = WRITES + KEY_BYTES, DO = V + VALUE_BYTES, Z = DO + VALUE_BYTES; // X, do, dv
-    static constexpr int BEHIND = Z + VALUE_BYTES, FRONT = BEHIND + STATE_ELEMENTS * 2;     // dS', S
-    static constexpr int BACK = FRONT + STATE_ELEMENTS * 2, KEYS_BACK = BACK + MATRIX_BYTES;       // dA, dN
+    static constexpr int BEHIND = Z + VALUE_BYTES, FRONT = BEHIND + STATE_ELEMENTS * 2;      // dS', S
+    static constexpr int BACK = FRONT + STATE_ELEMENTS * 2, KEYS_BACK = BACK + MATRIX_BYTES; // dA, dN
     static constexpr int ENDS = KEYS_BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4;
     static constexpr int KEYS_CROSS = STRONG + 64, FLOWS = KEYS_CROSS + 2 * PAD_D * 4, END = FLOWS + BLOCKS * PAD_D * 4;
 };
-static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2, "cfg::CHUNK_STAGES is 1 or 2: states that there is room for");
-
+static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2,
+              "cfg::CHUNK_STAGES is 1 or 2: states that there is room for");
 
 struct chunk_tiles : own_blocks {
     using element = cfg::element;
@@ -44,18 +54,23 @@ struct chunk_tiles : own_blocks {
     __device__ __forceinline__ u32 tile(int which) const { return shared + static_cast<u32>(which); }
     __device__ __forceinline__ int first_channel() const { return part * PAD_D; }
     __device__ __forceinline__ int channel(int n) const { return 16 * own + 8 * n + lane_id() % 4 * 2; }
-    __device__ __forceinline__ float2 end(int block, int channel) const { return load_shared8(tile(layout::ENDS + 4 * (block * PAD_D + channel))); }
+    __device__ __forceinline__ float2 end(int block, int channel) const
+    {
+        return load_shared8(tile(layout::ENDS + 4 * (block * PAD_D + channel)));
+    }
     // An f32 of each token in a block above the diagonal of a matrix, where no pairs are.
     __device__ __forceinline__ u32 above_pairs(int matrix, int token) const
     {
-        return tile(matrix) + swizzle<CHUNK_TOKENS>::offset(token / 8, 2 * BLOCKS - 2 + token / 4 % 2) + static_cast<u32>(4 * (token % 4));
+        return tile(matrix) + swizzle<CHUNK_TOKENS>::offset(token / 8, 2 * BLOCKS - 2 + token / 4 % 2) +
+               static_cast<u32>(4 * (token % 4));
     }
     // Of its pair with itself.
     __device__ __forceinline__ u32 own_pair(int token) const { return above_pairs(layout::BACK, token); }
 
-    // ---- memory -------------------------------------------------------------------------------------------------
+    // ---- memory --------------------------------------------------------------------------------------
 
-    template <int COLS> __device__ __forceinline__ void load(int to, const void *base, i64 offset, i64 stride, int columns) const
+    template <int COLS>
+    __device__ __forceinline__ void load(int to, const void *base, i64 offset, i64 stride, int columns) const
     {
         load_tokens<COLS, OWN_THREADS>(tile(to), w, place, base, offset, stride, columns);
     }
@@ -65,11 +80,13 @@ struct chunk_tiles : own_blocks {
         const element *from = state_of(base, p, w, place, part);
 #pragma unroll
         for (int i = 0; i < ROWS / CHUNK_TOKENS; i++) {
-            load_rows<COLS, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<COLS>::ROW_BYTES), from + i * CHUNK_TOKENS * COLS, COLS, CHUNK_TOKENS, COLS);
+            load_rows<COLS, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<COLS>::ROW_BYTES),
+                                         from + i * CHUNK_TOKENS * COLS, COLS, CHUNK_TOKENS, COLS);
         }
     }
     // 16 columns of this warp's tokens, from `first` on, to rows of T: f32 or 16 bits.
-    template <class T> __device__ __forceinline__ void store_columns(const fragments &x, T *base, i64 stride, int first, int columns) const
+    template <class T>
+    __device__ __forceinline__ void store_columns(const fragments &x, T *base, i64 stride, int first, int columns) const
     {
         if constexpr (same_type<T, float>) {
             each_two([&](int m, int n, int r) {
@@ -88,7 +105,8 @@ struct chunk_tiles : own_blocks {
         }
     }
     // Of one block: four lanes have the same two tokens, and each leaves eight columns of one of them.
-    __device__ __forceinline__ void store_eights(const float (&x)[2][4], element *base, i64 stride, int first, int columns, int at) const
+    __device__ __forceinline__ void store_eights(const float (&x)[2][4], element *base, i64 stride, int first,
+                                                 int columns, int at) const
     {
         u32 word[4];
 #pragma unroll
@@ -112,7 +130,8 @@ struct chunk_tiles : own_blocks {
         }
     }
     // To `head` for bwd_heads, dq of the additive family without its scale; or `whole`, by `scale`.
-    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head, void *whole, i64 s_b, i64 s_h, i64 s_t) const
+    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head,
+                                                                           void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
         const bool apart = KEEPS_HEADS || p.z.n_h != p.z.n_h_kv;
@@ -121,9 +140,11 @@ struct chunk_tiles : own_blocks {
             x[m][n][2 * r + 1] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
         });
         if (apart) {
-            store_columns<float>(x, head + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own, cfg::D - first_channel());
+            store_columns<float>(x, head + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own,
+                                 cfg::D - first_channel());
         } else if (whole != nullptr) {
-            store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()), s_t, 16 * own, cfg::D - first_channel());
+            store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()),
+                                  s_t, 16 * own, cfg::D - first_channel());
         }
     }
     __device__ __forceinline__ void store_values(fragments &x, int first) const
@@ -131,7 +152,8 @@ struct chunk_tiles : own_blocks {
         using target = typename pick<cfg::DV_F32, float, element>::type;
         if constexpr (KEY_PARTS > 1 && !cfg::DELTA) { // bwd_values sums what parts have
             const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
-            store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first, cfg::D_V);
+            store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first,
+                                 cfg::D_V);
             return;
         }
         if (cfg::SKIP && !cfg::DV_F32) { // what comes to v through the output mod
@@ -146,11 +168,12 @@ struct chunk_tiles : own_blocks {
             });
         }
         if (p.dv != nullptr) {
-            store_columns<target>(x, static_cast<target *>(p.dv) + (w.s.batch * p.dv_b + w.h * p.dv_h), p.dv_t, first, cfg::D_V);
+            store_columns<target>(x, static_cast<target *>(p.dv) + (w.s.batch * p.dv_b + w.h * p.dv_h), p.dv_t, first,
+                                  cfg::D_V);
         }
     }
 
-    // ---- readers and writers ----------------------------------------------------------------------------------------
+    // ---- readers and writers -------------------------------------------------------------------------
 
     // to = from by weight(m, n, i), of this warp's channels.
     template <class F> __device__ __forceinline__ void weigh(int to, int from, const F &weight) const
@@ -158,7 +181,8 @@ struct chunk_tiles : own_blocks {
         each_two([&](int m, int n, int r) {
             float x[2];
             load_pair<PAD_D>(tile(from), token(m, r), channel(n), x[0], x[1]);
-            store_pair<PAD_D>(tile(to), token(m, r), channel(n), x[0] * weight(m, n, 2 * r), x[1] * weight(m, n, 2 * r + 1));
+            store_pair<PAD_D>(tile(to), token(m, r), channel(n), x[0] * weight(m, n, 2 * r),
+                              x[1] * weight(m, n, 2 * r + 1));
         });
     }
     struct key_ends { // logarithms from the start of this warp's blocks to the end of the chunk
@@ -203,7 +227,7 @@ struct chunk_tiles : own_blocks {
         weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return logs.writer(m, n, i, half); });
     }
 
-    // ---- the chunk ------------------------------------------------------------------------------------------------------
+    // ---- the chunk -----------------------------------------------------------------------------------
 
     // Ends of blocks, and whether some of this warp's channels are strong.
     __device__ __forceinline__ void leave_ends() const

@@ -1,11 +1,13 @@
-// linear/backward/adjoint.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h, t, dim] tensor.
+// linear/backward/adjoint.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h, t,
+// dim] tensor.
 //
-// Launch of each: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask for. A kernel exists
-// where its mod has stages.
+// Launch of each: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no
+// shared memory to ask for. A kernel exists where its mod has stages.
 #pragma once
 #include "heads/vector_adjoint.cuh"
 
-namespace linear {
+namespace linear
+{
 
 // From one element of a row of `grad` to the next: told where some tensor's rows need not be aligned.
 template <class P> DEV i64 step_of_gradient(const P &p)
@@ -18,7 +20,8 @@ template <class P> DEV i64 step_of_gradient(const P &p)
 }
 
 // A row on its way: V elements of each vector of a thread, from `from` on.
-template <int DIM, class T> DEV void load_row(mods::row_values<DIM> &x, const T *from, i64 step, bool aligned, int thread)
+template <int DIM, class T>
+DEV void load_row(mods::row_values<DIM> &x, const T *from, i64 step, bool aligned, int thread)
 {
     using s = mods::shape<DIM>;
 #pragma unroll
@@ -33,7 +36,10 @@ template <int DIM, class T> DEV void load_row(mods::row_values<DIM> &x, const T 
 
 // The gradient of v through an output mod, in f32: left by the adjoint of that, taken by whoever finishes dv.
 enum skipping { SKIP_NONE, SKIP_LEFT, SKIP_TAKEN };
-DEV i64 skip_line(const back_mod_params &p, int b, int h, int token) { return (static_cast<i64>(b) * p.n_h + h) * p.len + token; }
+DEV i64 skip_line(const back_mod_params &p, int b, int h, int token)
+{
+    return (static_cast<i64>(b) * p.n_h + h) * p.len + token;
+}
 
 template <int DIM> DEV void store_row(float *to, mods::row_values<DIM> &x, bool exists, int thread)
 {
@@ -65,16 +71,19 @@ template <class BACK, int DIM, int STAGES> struct value_gradient {
     {
         if constexpr (BACK::FORM[S] == FORM_ELEMENT) {
             back::each_number<FORM_ELEMENT, DIM, DIM>(thread, [&](int a, int, int i) {
-                back::element_of<DIM>(value, a) += BACK::template value<S>(back::element_of<DIM>(x[S], a), back::element_of<DIM>(d, a), i, p.x, p.z, head, vals);
+                back::element_of<DIM>(value, a) += BACK::template value<S>(
+                    back::element_of<DIM>(x[S], a), back::element_of<DIM>(d, a), i, p.x, p.z, head, vals);
             });
         }
     }
 };
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP> DEV void run_adjoints(const back_mod_params &p)
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP>
+DEV void run_adjoints(const back_mod_params &p)
 {
     using s = mods::shape<DIM>;
-    using target = typename pick<same_type<GRAD, cfg::element> && cfg::DOUT_F32, float, cfg::element>::type; // what flows back to o is read as it comes
+    // what flows back to o is read as it comes
+    using target = typename pick<same_type<GRAD, cfg::element> && cfg::DOUT_F32, float, cfg::element>::type;
     const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
     const int block = static_cast<int>(blockIdx.x);
     const int tile = block % tiles;
@@ -123,7 +132,8 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKI
             repeat<0, STAGES>([&]<int R>() {
                 constexpr int S = STAGES - 1 - R;
                 if constexpr (SKIP == SKIP_LEFT) {
-                    back::run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists, value_gradient<BACK, DIM, STAGES>{value, x, d, p, head, thread});
+                    back::run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists,
+                                                    value_gradient<BACK, DIM, STAGES>{value, x, d, p, head, thread});
                 } else {
                     back::run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists);
                 }
@@ -133,7 +143,8 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKI
             store_row<DIM>(static_cast<float *>(p.skip) + skip_line(p, b, h, at) * DIM, value, exists, thread);
         } else if constexpr (SKIP == SKIP_TAKEN) {
             if (exists) {
-                load_row<DIM, float>(value, static_cast<const float *>(p.skip) + skip_line(p, b, h, at) * DIM, 1, true, thread);
+                load_row<DIM, float>(value, static_cast<const float *>(p.skip) + skip_line(p, b, h, at) * DIM, 1, true,
+                                     thread);
             }
             add_rows<DIM>(d, value);
         }
@@ -141,8 +152,11 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKI
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;
             if (exists && vector < s::VECTORS && p.dst != nullptr) {
-                target *to = static_cast<target *>(p.dst) + (b * p.dst_b + h * p.dst_h + token * p.dst_t + vector * s::V);
-                const bool aligned = back::rows_aligned(static_cast<const target *>(p.dst) + (b * p.dst_b + h * p.dst_h), p.dst_t, s::template MASK<target>);
+                target *to =
+                    static_cast<target *>(p.dst) + (b * p.dst_b + h * p.dst_h + token * p.dst_t + vector * s::V);
+                const bool aligned =
+                    back::rows_aligned(static_cast<const target *>(p.dst) + (b * p.dst_b + h * p.dst_h), p.dst_t,
+                                       s::template MASK<target>);
                 mods::store<s::V, target>(to, aligned, d.low[k]);
                 mods::store<s::V, target>(to + s::HALF, aligned, d.high[k]);
             }
@@ -150,12 +164,14 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKI
     }
     if constexpr (STAGES > 0) {
         repeat<0, STAGES>([&]<int S>() {
-            repeat<0, BACK::template sites<S>()>([&]<int G>() { back::finish_site<BACK, S, G, DIM>(sums, p, head, thread); });
+            repeat<0, BACK::template sites<S>()>(
+                [&]<int G>() { back::finish_site<BACK, S, G, DIM>(sums, p, head, thread); });
         });
     }
 }
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP = SKIP_NONE> DEV void run_adjoints_if_present(const back_mod_params &p)
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP = SKIP_NONE>
+DEV void run_adjoints_if_present(const back_mod_params &p)
 {
     if constexpr (BACK::PRESENT) {
         run_adjoints<BACK, MOD, SOURCE, GRAD, DIM, SKIP>(p);
@@ -181,7 +197,8 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(con
 #if LATHE_COMPILED(bwd_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
 {
-    linear::run_adjoints_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V, cfg::SKIP ? linear::SKIP_TAKEN : linear::SKIP_NONE>(p);
+    linear::run_adjoints_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V,
+                                    cfg::SKIP ? linear::SKIP_TAKEN : linear::SKIP_NONE>(p);
 }
 #endif
 
@@ -189,6 +206,7 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(con
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
 {
     using source = pick<cfg::READS_O, float, cfg::element>::type; // o made again, or what nobody looks at
-    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, source, cfg::element, cfg::D_V, cfg::SKIP ? linear::SKIP_LEFT : linear::SKIP_NONE>(p);
+    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, source, cfg::element, cfg::D_V,
+                                    cfg::SKIP ? linear::SKIP_LEFT : linear::SKIP_NONE>(p);
 }
 #endif

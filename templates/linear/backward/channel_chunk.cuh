@@ -1,26 +1,33 @@
-// linear/backward/channel_chunk.cuh: what the backward passes with a decay by key channel have in common of a chunk of 64 tokens: sums over its pairs of tokens,
-// each weighed in each channel by what the decays between the two leave, from the state in front and behind, and the gradients of the logarithms.
+// linear/backward/channel_chunk.cuh: what the backward passes with a decay by key channel have in common of a chunk of
+// 64 tokens: sums over its pairs of tokens, each weighed in each channel by what the decays between the two leave, from
+// the state in front and behind, and the gradients of the logarithms.
 //
-// What reads, q and with the delta rule k, gets from what has been written ahead of it: e^G S do + dA k, and what writes from the readers behind it. The gradient
-// of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times its gradient less what writes times its gradient, and of all
-// paths that cross the chunk's end: from the state, e^G_end S dS', and from the keys, k times the part of their gradient that comes from dS'.
+// What reads, q and with the delta rule k, gets from what has been written ahead of it: e^G S do + dA k, and what
+// writes from the readers behind it. The gradient of a decay's logarithm is the sum, over the tokens from it on to the
+// chunk's end, of what reads times its gradient less what writes times its gradient, and of all paths that cross the
+// chunk's end: from the state, e^G_end S dS', and from the keys, k times the part of their gradient that comes from
+// dS'.
 //
-// In that difference most terms are there twice, above all where decays are strong: what reads and what writes enter it as the products have them, weighed and
-// rounded, so that a term is the same number both times. A token's pair with itself is left out of the products and comes to dq and dk in f32.
+// In that difference most terms are there twice, above all where decays are strong: what reads and what writes enter it
+// as the products have them, weighed and rounded, so that a term is the same number both times. A token's pair with
+// itself is left out of the products and comes to dq and dk in f32.
 //
 // A warp has 16 key channels of two blocks of 16 tokens.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/additive_tiles.cuh"
 
-namespace linear {
+namespace linear
+{
 
 // Gradients of pairs within 16 tokens are two numbers of 16 bits, the second one what the first is off by. Where some
 // channel is strong the first alone is read.
 constexpr bool HAS_RESTS = !cfg::DELTA;
 
 struct channel_chunk : chunk_tiles {
-    fragments flow; // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come later
+    // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come
+    // later
+    fragments flow;
 
     template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
     {
@@ -29,8 +36,10 @@ struct channel_chunk : chunk_tiles {
         mma_16x8x16<element>(x[0], a, b[0], b[1]);
         mma_16x8x16<element>(x[1], a, b[2], b[3]);
     }
-    // Tokens of a tile of values, left(block), times the transposed state, of this warp's channels; 16 value channels a step.
-    template <class STATE, class F> __device__ __forceinline__ void read_state(fragments &x, const STATE &state, const F &left, int first = 0, int steps = PAD_V / 16) const
+    // Tokens of a tile of values, left(block), times the transposed state, of this warp's channels; 16 value channels a
+    // step.
+    template <class STATE, class F> __device__ __forceinline__ void
+    read_state(fragments &x, const STATE &state, const F &left, int first = 0, int steps = PAD_V / 16) const
     {
 #pragma unroll 2
         for (int k = first; k < first + steps; k++) {
@@ -47,7 +56,8 @@ struct channel_chunk : chunk_tiles {
     {
         return *reinterpret_cast<const float *>(state_of(base, p, w, place, part) + scale_place(row, column));
     }
-    // x += products of DEPTH rows or columns of a state: add(to, the first step of 16, steps) makes some; scale(row or column) is what undoes the state's.
+    // x += products of DEPTH rows or columns of a state: add(to, the first step of 16, steps) makes some; scale(row or
+    // column) is what undoes the state's.
     template <int DEPTH, class ADD, class SCALE> DEV void each_scale(fragments &x, const ADD &add, const SCALE &scale)
     {
         if constexpr (STATE_SCALED) {
@@ -87,7 +97,9 @@ struct channel_chunk : chunk_tiles {
             x[e / 4][e % 4] *= by.x[e / 4][e % 2];
         }
     }
-    struct pair_sum { // gradients of pairs, a matrix; the tile of tokens on the other side of them, block by block, and what it is made of
+    // gradients of pairs, a matrix; the tile of tokens on the other side of them, block by block, and what it is made
+    // of
+    struct pair_sum {
         int pairs, tokens, from;
         float by;
     };
@@ -125,7 +137,8 @@ struct channel_chunk : chunk_tiles {
         }
     }
     // x += that times 16 tokens.
-    template <bool BACK> __device__ __forceinline__ void multiply_back(float (&x)[2][4], int pairs, int row, int depth, const u32 (&b)[4]) const
+    template <bool BACK> __device__ __forceinline__ void multiply_back(float (&x)[2][4], int pairs, int row, int depth,
+                                                                       const u32 (&b)[4]) const
     {
         u32 a[4];
         load_back<BACK>(a, pairs, row, depth);
@@ -133,12 +146,14 @@ struct channel_chunk : chunk_tiles {
         mma_16x8x16<element>(x[1], a, b[2], b[3]);
     }
     // The same of what block r is off by, where that is kept.
-    template <bool BACK> __device__ __forceinline__ void multiply_rest(float (&x)[2][4], int pairs, int r, const u32 (&b)[4]) const
+    template <bool BACK>
+    __device__ __forceinline__ void multiply_rest(float (&x)[2][4], int pairs, int r, const u32 (&b)[4]) const
     {
         multiply_back<BACK>(x, pairs, BACK ? rest_column(r) : rest_row(r), BACK ? rest_row(r) : rest_column(r), b);
     }
     // Where some are: level by level.
-    template <bool BACK> __device__ __forceinline__ void add_levels(fragments &x, fragments &to, const side &as, const pair_sum &of) const
+    template <bool BACK>
+    __device__ __forceinline__ void add_levels(fragments &x, fragments &to, const side &as, const pair_sum &of) const
     {
         const auto tokens = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll 1
@@ -161,11 +176,14 @@ struct channel_chunk : chunk_tiles {
                 mma_16x8x16<element>(s[m][0], a, b[0], b[1]);
                 mma_16x8x16<element>(s[m][1], a, b[2], b[3]);
             }
-            add_weighed(x, to, BACK ? -1.0f : 1.0f, as, s, [&](int m, int n, int i) { return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half); });
+            add_weighed(x, to, BACK ? -1.0f : 1.0f, as, s, [&](int m, int n, int i) {
+                return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half);
+            });
         }
     }
     // x += s by weight(m, n, i); to += sign times tokens, weighed as in the products, times s.
-    template <class F> __device__ __forceinline__ void add_weighed(fragments &x, fragments &to, float sign, const side &as, const fragments &s, const F &weight) const
+    template <class F> __device__ __forceinline__ void
+    add_weighed(fragments &x, fragments &to, float sign, const side &as, const fragments &s, const F &weight) const
     {
         each_two([&](int m, int n, int r) {
             const float by[2] = {weight(m, n, 2 * r), weight(m, n, 2 * r + 1)};
@@ -180,7 +198,8 @@ struct channel_chunk : chunk_tiles {
             x[m][n][2 * r + 1] += by[1] * s[m][n][2 * r + 1];
         });
     }
-    // What writers get from readers behind them, of one kind or more; e^(end - c), which all but the levels are multiplied by, comes last.
+    // What writers get from readers behind them, of one kind or more; e^(end - c), which all but the levels are
+    // multiplied by, comes last.
     template <int N> __device__ __forceinline__ void sum_readers(fragments &x, const pair_sum (&of)[N], bool strong)
     {
 #pragma unroll
@@ -215,7 +234,8 @@ struct channel_chunk : chunk_tiles {
         }
     }
     // What readers get from writers ahead of them; what of it flows to the logarithms.
-    __device__ __forceinline__ void sum_writers(fragments &x, fragments &to, const side &as, const pair_sum &of, bool strong) const
+    __device__ __forceinline__ void sum_writers(fragments &x, fragments &to, const side &as, const pair_sum &of,
+                                                bool strong) const
     {
         const auto writers = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll
@@ -241,7 +261,8 @@ struct channel_chunk : chunk_tiles {
         }
     }
     // x, that of all products but the levels', by weight(m, n, i).
-    template <class F> __device__ __forceinline__ void weigh_all(fragments &x, fragments &to, float sign, const side &as, const F &weight) const
+    template <class F> __device__ __forceinline__ void weigh_all(fragments &x, fragments &to, float sign,
+                                                                 const side &as, const F &weight) const
     {
         if constexpr (DECAYS) {
             fragments all = {};
@@ -255,7 +276,10 @@ struct channel_chunk : chunk_tiles {
     struct key_weight { // e^(end - c) of this warp's blocks
         const channel_chunk &of;
         key_ends ends;
-        __device__ __forceinline__ float operator()(int m, int n, int i) const { return exp2_approx(ends.x[m][n][i % 2] - of.logs.x[m][n][i]); }
+        __device__ __forceinline__ float operator()(int m, int n, int i) const
+        {
+            return exp2_approx(ends.x[m][n][i % 2] - of.logs.x[m][n][i]);
+        }
     };
     __device__ __forceinline__ key_weight key_weights() const { return {*this, own_ends()}; }
     // What tokens get from their pairs with themselves: of keys, or by the scale of queries.
@@ -304,7 +328,8 @@ struct channel_chunk : chunk_tiles {
     __device__ __forceinline__ void give_queries(fragments &x, bool strong)
     {
         fragments read = {}; // with a bonus
-        sum_writers(x, cfg::BONUS ? read : flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f}, strong);
+        sum_writers(x, cfg::BONUS ? read : flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f},
+                    strong);
         if constexpr (GRADIENT_BY_KEY) {
             sum_blocks(read);
         }
@@ -312,7 +337,7 @@ struct channel_chunk : chunk_tiles {
         store_keys<cfg::DQ_F32>(x, w.scale, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
     }
 
-    // ---- gradients of pairs ---------------------------------------------------------------------------------------------
+    // ---- gradients of pairs --------------------------------------------------------------------------
 
     // f(row, column) says which of a block stay.
     template <class F> DEV void keep_pairs(float (&s)[2][4], const F &f)
@@ -339,7 +364,9 @@ struct channel_chunk : chunk_tiles {
     {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            store_pair<CHUNK_TOKENS>(tile(to), BLOCK * r + lane_id() / 4 + 8 * (e % 2), BLOCK * c + 8 * (e / 2) + lane_id() % 4 * 2, s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]);
+            store_pair<CHUNK_TOKENS>(tile(to), BLOCK * r + lane_id() / 4 + 8 * (e % 2),
+                                     BLOCK * c + 8 * (e / 2) + lane_id() % 4 * 2, s[e / 2][e % 2 * 2],
+                                     s[e / 2][e % 2 * 2 + 1]);
         }
     }
     // What block r of pairs was off by when it was left as 16 bits lies above the diagonal, beside own_pair.
@@ -358,7 +385,7 @@ struct channel_chunk : chunk_tiles {
         leave_pairs(s, to, rest_row(r), rest_column(r));
     }
 
-    // ---- logarithms -----------------------------------------------------------------------------------------------------
+    // ---- logarithms ----------------------------------------------------------------------------------
 
     // Of eight tokens, from each of them on.
     DEV float sum_behind(float x)
@@ -409,7 +436,8 @@ struct channel_chunk : chunk_tiles {
             for (int b = 0; b < BLOCKS; b++) {
                 log += load_shared(tile(layout::ENDS + 4 * (b * PAD_D + at)));
             }
-            const float keys = load_shared(tile(layout::KEYS_CROSS + 4 * at)) + load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at)));
+            const float keys = load_shared(tile(layout::KEYS_CROSS + 4 * at)) +
+                               load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at)));
             float behind = keys + exp2_approx(log) * load_shared(tile(layout::CROSS + 4 * at));
 #pragma unroll
             for (int b = BLOCKS - 1; b >= 0; b--) {

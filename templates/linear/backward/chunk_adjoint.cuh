@@ -1,12 +1,14 @@
-// linear/backward/chunk_adjoint.cuh: the adjoint of a query or key mod on the 64 rows of a chunk, in the kernel that has made what flows back to them: that never
-// goes to memory in f32, and no kernel behind it reads it again.
+// linear/backward/chunk_adjoint.cuh: the adjoint of a query or key mod on the 64 rows of a chunk, in the kernel that
+// has made what flows back to them: that never goes to memory in f32, and no kernel behind it reads it again.
 //
-// The rows go through shared memory, ADJOINT_ROWS at a time, from fragments to the teams of threads of heads/vector_mod.cuh.
+// The rows go through shared memory, ADJOINT_ROWS at a time, from fragments to the teams of threads of
+// heads/vector_mod.cuh.
 #pragma once
 #include "heads/vector_adjoint.cuh"
 #include "linear/backward/products.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int ADJOINT_ROWS = 32;
 constexpr int ADJOINT_BYTES = ADJOINT_ROWS * PAD_D * 4;
@@ -28,7 +30,10 @@ template <class BACK, class MOD> struct chunk_adjoint {
     u32 rows; // in shared memory, ADJOINT_BYTES
 
     // Of four floats: those of eight rows beside each other lie in all banks.
-    DEV u32 offset(int row, int channel) { return static_cast<u32>(row * PAD_D * 4 + ((channel / 4) ^ (row % 8)) * 16 + channel % 4 * 4); }
+    DEV u32 offset(int row, int channel)
+    {
+        return static_cast<u32>(row * PAD_D * 4 + ((channel / 4) ^ (row % 8)) * 16 + channel % 4 * 4);
+    }
     // By the warps whose 16 rows are among those that are next, NB blocks of eight channels from `channel0` on.
     template <int NB> __device__ __forceinline__ void put(float (&x)[NB][4], int half, int channel0) const
     {
@@ -62,13 +67,15 @@ template <class BACK, class MOD> struct chunk_adjoint {
             }
         }
     }
-    __device__ __forceinline__ void turn_row(const adjoint_tensor &given, const adjoint_tensor &result, int row, int half, int thread, bool exists) const
+    __device__ __forceinline__ void turn_row(const adjoint_tensor &given, const adjoint_tensor &result, int row,
+                                             int half, int thread, bool exists) const
     {
         const int token = sequence::token(w.s, exists ? place + half * ADJOINT_ROWS + row : place);
         values x[STAGES] = {}; // what enters each stage
         values d = {};
         const element *from = static_cast<const element *>(given.head) + token * given.stride;
-        const bool from_aligned = back::rows_aligned(static_cast<const element *>(given.head), given.stride, s::template MASK<element>);
+        const bool from_aligned =
+            back::rows_aligned(static_cast<const element *>(given.head), given.stride, s::template MASK<element>);
         each_vector(thread, [&](int k, int channel) {
             mods::load<s::V, element>(from + channel, from_aligned, 1, x[0].low[k]);
             mods::load<s::V, element>(from + channel + s::HALF, from_aligned, 1, x[0].high[k]);
@@ -77,7 +84,8 @@ template <class BACK, class MOD> struct chunk_adjoint {
         });
         run_stages(x, d, token, thread, exists);
         element *to = static_cast<element *>(result.head) + token * result.stride;
-        const bool to_aligned = back::rows_aligned(static_cast<const element *>(result.head), result.stride, s::template MASK<element>);
+        const bool to_aligned =
+            back::rows_aligned(static_cast<const element *>(result.head), result.stride, s::template MASK<element>);
         each_vector(thread, [&](int k, int channel) {
             if (exists) {
                 mods::store<s::V, element>(to + channel, to_aligned, d.low[k]);
@@ -101,12 +109,14 @@ template <class BACK, class MOD> struct chunk_adjoint {
         });
         repeat<0, STAGES>([&]<int R>() {
             constexpr int S = STAGES - 1 - R;
-            static_assert(BACK::FORM[S] == FORM_ELEMENT && BACK::template sites<S>() == 0, "elements by themselves, and no gradient of an input");
+            static_assert(BACK::FORM[S] == FORM_ELEMENT && BACK::template sites<S>() == 0,
+                          "elements by themselves, and no gradient of an input");
             back::run_adjoint<BACK, S, cfg::D>(x[S], d, none, adjoint, head, thread, token, exists);
         });
     }
     // By all threads of a block, each with its fragments of what flows back.
-    template <int NB> __device__ __forceinline__ void run(float (&x)[NB][4], int channel0, const adjoint_tensor &given, const adjoint_tensor &result) const
+    template <int NB> __device__ __forceinline__ void run(float (&x)[NB][4], int channel0, const adjoint_tensor &given,
+                                                          const adjoint_tensor &result) const
     {
         const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
 #pragma unroll 1

@@ -1,20 +1,25 @@
-// linear/backward/chunk_walk.cuh: the walk of one warpgroup along the chunks of a sequence, with 64 columns of a result: o or one of its three gradients.
+// linear/backward/chunk_walk.cuh: the walk of one warpgroup along the chunks of a sequence, with 64 columns of a
+// result: o or one of its three gradients.
 //
-// All four are one sum with its operands renamed. With G the sum of the decays' logarithms from the chunk's start on, to the base 2, and
-// P_ij = scale x_i y_j 2^(the decays between i and j), of the pairs in which j is not behind i on the walk:
+// All four are one sum with its operands renamed. With G the sum of the decays' logarithms from the chunk's start on,
+// to the base 2, and P_ij = scale x_i y_j 2^(the decays between i and j), of the pairs in which j is not behind i on
+// the walk:
 //     result_i = r_i S x_i + sum_j P_ij z_j,     then S = 2^(G_end) S + sum_j w_j z_j y_j'
-//         o: q, k, v forward       dq: do, v, k forward       dk: v, do, q backward       dv: k, q, do backward        (x, y, z)
-// with r_i = scale 2^G_i and w_j = 2^(G_end - G_j) on the way forward, and the other way round on the way back. No exponent is above 0. S is kept transposed, in
-// f32 fragments of 64 columns of z by all of y, which rounded are the A operand as they stand.
+//         o: q, k, v forward       dq: do, v, k forward       dk: v, do, q backward       dv: k, q, do backward
+//         (x, y, z) with r_i = scale 2^G_i and w_j = 2^(G_end - G_j) on the way forward, and the other way round on the
+//         way back. No exponent is above 0. S is kept transposed, in f32 fragments of 64 columns of z by all of y,
+//         which rounded are the A operand as they stand.
 //
-// The gradient of a decay's logarithm is the sum of q dq - k dk over the tokens from it on. Of a long sequence such sums cancel to what is far below them, so
-// what is cancelled must be the same numbers: each path from a key to an output counts in q dq and in k dk by the same rounded factors. Hence S as two
-// numbers of 16 bits, and beside S q and k as the other walk has rounded them.
+// The gradient of a decay's logarithm is the sum of q dq - k dk over the tokens from it on. Of a long sequence such
+// sums cancel to what is far below them, so what is cancelled must be the same numbers: each path from a key to an
+// output counts in q dq and in k dk by the same rounded factors. Hence S as two numbers of 16 bits, and beside S q and
+// k as the other walk has rounded them.
 #pragma once
 #include "common/mma_sm80.cuh"
 #include "linear/backward/parts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 enum chunk_result { RESULT_OUTPUT, RESULT_QUERY, RESULT_KEY, RESULT_VALUE };
 
@@ -39,10 +44,20 @@ template <chunk_result WHAT> struct chunk_operands {
     static constexpr int DIM = OF_KEYS ? cfg::D : cfg::D_V;   // of the result
     static constexpr int DEPTH = OF_KEYS ? PAD_V : PAD_D;     // of x and y
     static constexpr int OTHER = OF_KEYS ? cfg::D_V : cfg::D; // of which so many exist
-    static constexpr int X = WHAT == RESULT_OUTPUT ? chunk_stage::Q : WHAT == RESULT_QUERY ? chunk_stage::DOUT : WHAT == RESULT_KEY ? chunk_stage::V : chunk_stage::K;
-    static constexpr int Y = WHAT == RESULT_OUTPUT ? chunk_stage::K : WHAT == RESULT_QUERY ? chunk_stage::V : WHAT == RESULT_KEY ? chunk_stage::DOUT : chunk_stage::Q;
-    static constexpr int Z = WHAT == RESULT_OUTPUT ? chunk_stage::V : WHAT == RESULT_QUERY ? chunk_stage::K : WHAT == RESULT_KEY ? chunk_stage::Q : chunk_stage::DOUT;
-    static constexpr int OWN = WHAT == RESULT_QUERY ? chunk_stage::Q : chunk_stage::K; // what the result is the gradient of
+    static constexpr int X = WHAT == RESULT_OUTPUT  ? chunk_stage::Q
+                             : WHAT == RESULT_QUERY ? chunk_stage::DOUT
+                             : WHAT == RESULT_KEY   ? chunk_stage::V
+                                                    : chunk_stage::K;
+    static constexpr int Y = WHAT == RESULT_OUTPUT  ? chunk_stage::K
+                             : WHAT == RESULT_QUERY ? chunk_stage::V
+                             : WHAT == RESULT_KEY   ? chunk_stage::DOUT
+                                                    : chunk_stage::Q;
+    static constexpr int Z = WHAT == RESULT_OUTPUT  ? chunk_stage::V
+                             : WHAT == RESULT_QUERY ? chunk_stage::K
+                             : WHAT == RESULT_KEY   ? chunk_stage::Q
+                                                    : chunk_stage::DOUT;
+    // what the result is the gradient of
+    static constexpr int OWN = WHAT == RESULT_QUERY ? chunk_stage::Q : chunk_stage::K;
 };
 
 DEV int chunks_of(const work &w) { return (w.s.length + CHUNK_TOKENS - 1) / CHUNK_TOKENS; }
@@ -86,8 +101,14 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     // 2^G, and what is left from there to the chunk's end.
     __device__ __forceinline__ float by_query(float log) const { return DECAYS ? w.scale * exp2_approx(log) : w.scale; }
     DEV float by_key(float log, float end) { return DECAYS ? exp2_approx(end - log) : 1.0f; }
-    __device__ __forceinline__ float read_by(float log, float end) const { return BACK ? by_key(log, end) : by_query(log); }
-    __device__ __forceinline__ float write_by(float log, float end) const { return BACK ? by_query(log) : by_key(log, end); }
+    __device__ __forceinline__ float read_by(float log, float end) const
+    {
+        return BACK ? by_key(log, end) : by_query(log);
+    }
+    __device__ __forceinline__ float write_by(float log, float end) const
+    {
+        return BACK ? by_query(log) : by_key(log, end);
+    }
 
     // f(element, channel of the slice, column of the other side).
     template <class F> __device__ __forceinline__ void each_of_state(float (&state)[DEPTH / 8][4], const F &f) const
@@ -101,7 +122,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         }
     }
     // f(element, place in memory), of what exists of a state [d, d_v] or its gradient.
-    template <class F> __device__ __forceinline__ void each_in_memory(float (&state)[DEPTH / 8][4], i64 s_i, i64 s_j, const F &f) const
+    template <class F>
+    __device__ __forceinline__ void each_in_memory(float (&state)[DEPTH / 8][4], i64 s_i, i64 s_j, const F &f) const
     {
         each_of_state(state, [&](float &a, int own, int other) {
             const int channel = slice * 64 + own;
@@ -111,7 +133,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         });
     }
 
-    // ---- one chunk --------------------------------------------------------------------------------------
+    // ---- one chunk -----------------------------------------------------------------------------------
 
     // What is left of S when its 16 bits are taken away, as 16 bits.
     DEV void pack_rest(u32 (&rest)[DEPTH / 16][4], const float (&state)[DEPTH / 8][4], const u32 (&a)[DEPTH / 16][4])
@@ -123,7 +145,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
                 float low;
                 float high;
                 unpack<element>(a[k][i], low, high);
-                rest[k][i] = pack<element>(state[2 * k + i / 2][2 * (i % 2)] - low, state[2 * k + i / 2][2 * (i % 2) + 1] - high);
+                rest[k][i] = pack<element>(state[2 * k + i / 2][2 * (i % 2)] - low,
+                                           state[2 * k + i / 2][2 * (i % 2) + 1] - high);
             }
         }
     }
@@ -179,7 +202,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         }
     }
     // The result of S: f(element, number of the pair of tokens, factor it is to have) comes first.
-    template <class F> __device__ __forceinline__ void weigh_result(float (&o)[8][4], u32 sums, float end, const F &f) const
+    template <class F>
+    __device__ __forceinline__ void weigh_result(float (&o)[8][4], u32 sums, float end, const F &f) const
     {
 #pragma unroll
         for (int b = 0; b < 8; b++) {
@@ -202,9 +226,13 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     {
         load_matrix4_transposed(own, tiles + operands::OWN + static_cast<u32>(slice * PANEL) + place_of_rows(8 * b));
     }
-    DEV void own_pair(const u32 (&own)[4], int b, int r, float (&x)[2]) { unpack<element>(own[b % 2 * 2 + r], x[0], x[1]); }
+    DEV void own_pair(const u32 (&own)[4], int b, int r, float (&x)[2])
+    {
+        unpack<element>(own[b % 2 * 2 + r], x[0], x[1]);
+    }
 
-    // Of the lanes whose numbers differ in bit 2 HALF one has the sums of the first HALF, the other those of the others.
+    // Of the lanes whose numbers differ in bit 2 HALF one has the sums of the first HALF, the other those of the
+    // others.
     template <int HALF> DEV void halve(float (&sum)[16], int lane)
     {
         const bool high = (lane & 2 * HALF) != 0;
@@ -240,9 +268,11 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         }
     }
 
-    // ---- the result ---------------------------------------------------------------------------------------
+    // ---- the result ----------------------------------------------------------------------------------
 
-    static constexpr bool IN_FLOATS = WHAT == RESULT_OUTPUT || (WHAT == RESULT_QUERY ? cfg::DQ_F32 : WHAT == RESULT_KEY ? cfg::DK_F32 : cfg::DV_F32);
+    static constexpr bool IN_FLOATS = WHAT == RESULT_OUTPUT || (WHAT == RESULT_QUERY ? cfg::DQ_F32
+                                                                : WHAT == RESULT_KEY ? cfg::DK_F32
+                                                                                     : cfg::DV_F32);
 
     static constexpr bool ADDS_SKIP = WHAT == RESULT_VALUE && cfg::SKIP && !cfg::DV_F32;
 
@@ -255,7 +285,11 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     __device__ __forceinline__ target part_target() const
     {
         constexpr int DIM = operands::DIM;
-        return {(WHAT == RESULT_OUTPUT ? p.again_o : WHAT == RESULT_QUERY ? p.dq_head : p.dk_head) + first_line(p, w) * DIM, DIM};
+        return {(WHAT == RESULT_OUTPUT  ? p.again_o
+                 : WHAT == RESULT_QUERY ? p.dq_head
+                                        : p.dk_head) +
+                    first_line(p, w) * DIM,
+                DIM};
     }
     __device__ __forceinline__ target target_of() const
     {
@@ -315,7 +349,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             const int token = static_cast<int>(threadIdx.x) % 128 / 8 + 16 * i;
             if (w.has(place + token)) {
                 const uint4 x = load_shared16(result + panel::offset<CHUNK_TOKENS>(token, chunk));
-                element *at = static_cast<element *>(to.base) + (sequence::token(w.s, place + token) * to.token + channel);
+                element *at =
+                    static_cast<element *>(to.base) + (sequence::token(w.s, place + token) * to.token + channel);
                 if (is_aligned<16>(at)) {
                     *reinterpret_cast<uint4 *>(at) = x;
                 } else {
@@ -329,10 +364,12 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         }
     }
 
-    // ---- the way --------------------------------------------------------------------------------------------
+    // ---- the way -------------------------------------------------------------------------------------
 
-    // Tokens of a chunk at `tiles`, the sums of their logarithms at `sums`. release() is called when nothing of them is read any more.
-    template <class RELEASE> __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], u32 tiles, u32 sums, int n, int place, const RELEASE &release) const
+    // Tokens of a chunk at `tiles`, the sums of their logarithms at `sums`. release() is called when nothing of them is
+    // read any more.
+    template <class RELEASE> __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], u32 tiles, u32 sums,
+                                                                  int n, int place, const RELEASE &release) const
     {
         const u32 x = tiles + operands::X;
         const u32 y = tiles + operands::Y;
@@ -427,9 +464,11 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     __device__ __forceinline__ void begin(float (&state)[DEPTH / 8][4]) const
     {
         each_of_state(state, [](float &a, int, int) { a = 0.0f; });
-        const float *from = BACK ? head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h) : head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
+        const float *from = BACK ? head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h)
+                                 : head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
         if (from != nullptr) {
-            each_in_memory(state, BACK ? p.dstate_out_i : p.state_i, BACK ? p.dstate_out_j : p.state_j, [&](float &a, i64 at) { a = from[at]; });
+            each_in_memory(state, BACK ? p.dstate_out_i : p.state_i, BACK ? p.dstate_out_j : p.state_j,
+                           [&](float &a, i64 at) { a = from[at]; });
         }
     }
     // The last state times its gradient: what the decays of all tokens get beside sums of tokens.
@@ -466,7 +505,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             store_end(state);
         }
     }
-    // wait(n): until the n-th chunk on the way is there; it gives struct {u32 tiles, sums}. leave(n): the warp is done with it.
+    // wait(n): until the n-th chunk on the way is there; it gives struct {u32 tiles, sums}. leave(n): the warp is done
+    // with it.
     template <class WAIT, class LEAVE> __device__ __forceinline__ void run(const WAIT &wait, const LEAVE &leave) const
     {
         float state[DEPTH / 8][4];

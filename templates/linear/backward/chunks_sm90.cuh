@@ -1,14 +1,18 @@
-// linear/backward/chunks_sm90.cuh: kernels: linear attention's backward pass in chunks of 64 tokens by wgmma, with no decay or one number a token.
+// linear/backward/chunks_sm90.cuh: kernels: linear attention's backward pass in chunks of 64 tokens by wgmma, with no
+// decay or one number a token.
 //
-// Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads, with smem_bytes::bwd_chunks of shared memory.
-// A block walks once along a sequence. Its first four warps load tiles and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result
-// (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last, in one where head dims are up to 64.
+// Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads,
+// with smem_bytes::bwd_chunks of shared memory. A block walks once along a sequence. Its first four warps load tiles
+// and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result (chunk_walk.cuh): in the
+// first block of a head dq, from the first token on; in the others dk and dv, from the last, in one where head dims are
+// up to 64.
 // bwd_again: o once more, in f32.
 #pragma once
 #include "linear/loader_sm90.cuh"
 #include "linear/backward/chunk_walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int CHUNK_THREADS = 3 * LOADERS;
 constexpr int CHUNK_UNITS = 1 + max_of(SLICES_D, SLICES_V);
@@ -23,7 +27,7 @@ struct chunk_layout { // in shared memory, bytes
 
 using chunk_ring = loader_ring<chunk_layout>;
 
-// ---- the warps that load --------------------------------------------------------------------------------------
+// ---- the warps that load -----------------------------------------------------------------------------
 
 // One warp sums the logarithms from the chunk's first token on, to the base 2.
 DEV void sum_logs(const linear_back_params &p, const work &w, u32 to, int place)
@@ -48,7 +52,8 @@ struct chunk_tiles { // which of them a block reads
     bool q, k, v, dout;
 };
 
-template <bool BACK> DEV void load_chunks(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
+template <bool BACK>
+DEV void load_chunks(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
 {
     const chunk_ring ring = chunk_ring::of(shared);
     const int chunks = chunks_of(w);
@@ -58,16 +63,20 @@ template <bool BACK> DEV void load_chunks(const linear_back_params &p, const wor
         const u32 tiles = chunk_ring::tiles(shared, n);
         ring.wait_empty(n);
         if (wants.q) {
-            load_tokens<PAD_D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place, cfg::D);
+            load_tokens<PAD_D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s,
+                               place, cfg::D);
         }
         if (wants.k) {
-            load_tokens<PAD_D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place, cfg::D);
+            load_tokens<PAD_D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s,
+                               place, cfg::D);
         }
         if (wants.v) {
-            load_tokens<PAD_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s, place, cfg::D_V);
+            load_tokens<PAD_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s,
+                               place, cfg::D_V);
         }
         if (wants.dout) {
-            load_tokens<PAD_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h), p.dout_t, w.s, place, cfg::D_V);
+            load_tokens<PAD_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h),
+                               p.dout_t, w.s, place, cfg::D_V);
         }
         copy_commit();
         if (DECAYS && threadIdx.x < 32) {
@@ -84,9 +93,10 @@ template <bool BACK> DEV void load_chunks(const linear_back_params &p, const wor
     }
 }
 
-// ---- a block ----------------------------------------------------------------------------------------------------
+// ---- a block -----------------------------------------------------------------------------------------
 
-template <chunk_result WHAT, bool SHARES> DEV void walk_chunks(const linear_back_params &p, const work &w, u32 shared, int slice)
+template <chunk_result WHAT, bool SHARES>
+DEV void walk_chunks(const linear_back_params &p, const work &w, u32 shared, int slice)
 {
     struct place {
         u32 tiles, sums;
@@ -109,7 +119,8 @@ template <chunk_result WHAT, bool SHARES> DEV void walk_chunks(const linear_back
 }
 
 // Both warpgroups walk with a slice of the same result each, or only one of them: they share scores and run one code.
-template <chunk_result WHAT, int SLICES> DEV void walk_slices(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
+template <chunk_result WHAT, int SLICES>
+DEV void walk_slices(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
 {
     const int group = static_cast<int>(threadIdx.x) / 128 - 1;
     if (threadIdx.x == 0) {
@@ -167,13 +178,15 @@ DEV void back_chunks(const linear_back_params &p, u32 shared)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_chunks = linear::chunk_layout::END;
 constexpr int bwd_again = linear::chunk_layout::END;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(bwd_chunks)
-extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1)
+    LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::back_chunks(p, shared_address(shared_bytes));
@@ -181,9 +194,11 @@ extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENT
 #endif
 
 #if LATHE_COMPILED(bwd_again)
-extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1)
+    LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::walk_slices<linear::RESULT_OUTPUT, linear::SLICES_V>(p, linear::work::of_block<1, 1>(p, 1), shared_address(shared_bytes), {true, true, true, false});
+    linear::walk_slices<linear::RESULT_OUTPUT, linear::SLICES_V>(
+        p, linear::work::of_block<1, 1>(p, 1), shared_address(shared_bytes), {true, true, true, false});
 }
 #endif

@@ -1,17 +1,19 @@
 // linear/backward/columns.cuh: kernels that walk with columns of the state, all rows of them.
 //
-// bwd_again goes forward: what the delta rule corrects by, o in f32 and its divisors, and the state at the ends of chunks, where a decay varies by value
-// channel. bwd_columns goes back with the gradient of the state: dv, the gradient of the initial state, and the gradient of such a decay.
+// bwd_again goes forward: what the delta rule corrects by, o in f32 and its divisors, and the state at the ends of
+// chunks, where a decay varies by value channel. bwd_columns goes back with the gradient of the state: dv, the gradient
+// of the initial state, and the gradient of such a decay.
 //
 // Launch of both: sequences * h * COLUMN_SLICES blocks of 32 cfg::WARPS threads; no shared memory to ask for.
 #pragma once
 #include "linear/backward/parts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 using saved_columns = saved_tile<cfg::D, WIDE, COLUMN_SLICES>;
 
-// ---- forward once more --------------------------------------------------------------------------------------
+// ---- forward once more -------------------------------------------------------------------------------
 
 struct again_outputs {
     const linear_back_params &p;
@@ -61,7 +63,8 @@ DEV void again(const linear_back_params &p)
 {
     batch(&shared)[2] = *room_for<batch>();
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
-    column_loader<linear_back_params, cfg::element> loader(p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
+    column_loader<linear_back_params, cfg::element> loader(
+        p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
     state_tile state;
     state.clear();
     load_state(state, w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j);
@@ -75,10 +78,12 @@ DEV void again(const linear_back_params &p)
     }
 }
 
-// ---- back ---------------------------------------------------------------------------------------------------
+// ---- back --------------------------------------------------------------------------------------------
 
-// The gradient of the state before one token: `sum` gets that of the token's value, of this thread's rows; with the delta rule of all of them.
-template <bool READS, bool WRITES> DEV void step_back(state_tile &state, const batch &b, int n, float factor, float (&sum)[WIDE])
+// The gradient of the state before one token: `sum` gets that of the token's value, of this thread's rows; with the
+// delta rule of all of them.
+template <bool READS, bool WRITES>
+DEV void step_back(state_tile &state, const batch &b, int n, float factor, float (&sum)[WIDE])
 {
     float out[WIDE];
     load_value(b, n, b.beside[n], out);
@@ -144,11 +149,15 @@ struct column_gradients {
                 add_times(own, 1.0f, more);
             }
             if (p.dv != nullptr) {
-                store_any<columns::N, target>(static_cast<target *>(p.dv) + (w.s.batch * p.dv_b + w.h * p.dv_h + sequence::token(w.s, place) * p.dv_t + w.first + columns::column()), own);
+                store_any<columns::N, target>(static_cast<target *>(p.dv) +
+                                                  (w.s.batch * p.dv_b + w.h * p.dv_h +
+                                                   sequence::token(w.s, place) * p.dv_t + w.first + columns::column()),
+                                              own);
             }
         }
     }
-    __device__ __forceinline__ void store_decay(int place, bool some, bool writes, const float (&dv)[columns::N], const batch &b, int n)
+    __device__ __forceinline__ void store_decay(int place, bool some, bool writes, const float (&dv)[columns::N],
+                                                const batch &b, int n)
     {
         static_assert(!GRADIENT_BY_VALUE || !cfg::BONUS, "a bonus reads the state before the decay");
         float sum[columns::N] = {};
@@ -157,7 +166,8 @@ struct column_gradients {
             float o[columns::N];
             float back[columns::N];
             const int token = sequence::token(w.s, place);
-            load_vec<columns::N, cfg::element>(elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first + columns::column()), v);
+            load_vec<columns::N, cfg::element>(
+                elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first + columns::column()), v);
             load_vec<columns::N, float>(p.again_o + (line_of(p, w, place) * cfg::D_V + w.first + columns::column()), o);
             load_vec<columns::N, dout_element>(dout_of(p, w, w.first + columns::column()) + token * p.dout_t, back);
 #pragma unroll
@@ -212,7 +222,8 @@ template <class LOADER> struct divided_loader { // with the divisor of o, and wh
     }
 };
 
-template <bool READS, bool WRITES, class LOADER> DEV void walk_back(batch (&shared)[2], LOADER &loader, state_tile &state, column_gradients &out)
+template <bool READS, bool WRITES, class LOADER>
+DEV void walk_back(batch (&shared)[2], LOADER &loader, state_tile &state, column_gradients &out)
 {
     constexpr int TOKENS = batch::TOKENS;
     const work &w = loader.w;
@@ -238,7 +249,8 @@ template <bool READS, bool WRITES, class LOADER> DEV void walk_back(batch (&shar
 #pragma unroll
             for (int i = 3; i >= 0; i--) {
                 const int at = place + first + i;
-                const float factor = cfg::NORMALISE && w.has(at) ? loader.p.divided[2 * line_of(loader.p, w, at)] : 1.0f;
+                const float factor =
+                    cfg::NORMALISE && w.has(at) ? loader.p.divided[2 * line_of(loader.p, w, at)] : 1.0f;
                 step_back<READS, WRITES>(state, b, first + i, factor, part[i]);
             }
             if constexpr (READS) {
@@ -265,7 +277,8 @@ DEV void back_columns(const linear_back_params &p)
     column_loader<linear_back_params, dout_element> loader(p, w, dout_of(p, w, w.first), p.dout_t);
     state_tile state;
     state.clear();
-    load_state(state, w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i, p.dstate_out_j);
+    load_state(state, w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i,
+               p.dstate_out_j);
     load_norm(state, head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h), p.dnorm_out_i);
     column_gradients out{p, w, {}};
     if constexpr (cfg::CAUSAL) {
@@ -281,9 +294,17 @@ DEV void back_columns(const linear_back_params &p)
 } // namespace linear
 
 #if LATHE_COMPILED(bwd_again)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p) { linear::again(p); }
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
+{
+    linear::again(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_columns)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_columns)(const __grid_constant__ linear_back_params p) { linear::back_columns(p); }
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_columns)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_columns(p);
+}
 #endif

@@ -1,24 +1,31 @@
-// linear/backward/delta_chunks.cuh: kernels: what of the delta rule's backward pass is of a chunk of 64 tokens alone, from what the walks have left.
+// linear/backward/delta_chunks.cuh: kernels: what of the delta rule's backward pass is of a chunk of 64 tokens alone,
+// from what the walks have left.
 //
-// Launch: a block of WALK_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of shared memory; of bwd_inverse, ahead of the walks, as in
-// linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_again: o once more, in f32. bwd_chunks,
-// with the formulas and names of delta_parts.cuh, and dA = scale (do X') Gamma from the diagonal on, dN = -(dv X') Gamma below it:
-//     dq = scale e^G do S' + dA k,    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + dA' q + dN' k,    dbeta = dv X / beta^2
-// The gradient of a decay's logarithm is a sum over all paths that cross it: from state to state, from state to the outputs behind it, from the keys ahead of it
-// to the state, and from keys to outputs, the sum of dA A + dN N over the pairs on both sides of it. So nothing is added that is taken away again.
+// Launch: a block of WALK_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of shared memory; of
+// bwd_inverse, ahead of the walks, as in linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_again: o
+// once more, in f32. bwd_chunks, with the formulas and names of delta_parts.cuh, and dA = scale (do X') Gamma from the
+// diagonal on, dN = -(dv X') Gamma below it:
+//     dq = scale e^G do S' + dA k,    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + dA' q + dN' k,    dbeta = dv X /
+//     beta^2 The gradient of a decay's logarithm is a sum over all paths that cross it: from state to state, from state
+//     to the outputs behind it, from the keys ahead of it to the state, and from keys to outputs, the sum of dA A + dN
+//     N over the pairs on both sides of it. So nothing is added that is taken away again.
 #pragma once
 #include "linear/backward/chunk_adjoint.cuh"
 #include "linear/backward/delta_parts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr bool SUMS_DECAY = cfg::DECAY_GRADIENT && DECAYS;
 constexpr int OWN_D = PAD_D / 2; // key channels of a warp
-constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D, STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V; // of what the walks have left
+// of what the walks have left
+constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D, STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V;
 
 struct delta_chunk_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
-    static constexpr int QUERIES = 0, KEYS = QUERIES + KEY_BYTES, OUTPUTS = KEYS + KEY_BYTES, VALUES = OUTPUTS + VALUE_BYTES; // q, k, do, dv
+    // q, k, do, dv
+    static constexpr int QUERIES = 0, KEYS = QUERIES + KEY_BYTES, OUTPUTS = KEYS + KEY_BYTES,
+                         VALUES = OUTPUTS + VALUE_BYTES;
     static constexpr int WRITTEN = VALUES + VALUE_BYTES, SCORES = WRITTEN; // X, then dA and dN
     static constexpr int STATE = WRITTEN + max_of(VALUE_BYTES, 2 * MATRIX_BYTES);
     static constexpr int SUMS = STATE + STATE_ELEMENTS * 2, ENDS = SUMS + CHUNK_TOKENS * 4, END = ENDS + 32;
@@ -43,12 +50,21 @@ struct delta_chunk {
     DEV int column0() { return half_of() * HALF; }
     DEV int channel0() { return half_of() * OWN_D; }
 
-    // ---- memory -------------------------------------------------------------------------------------------------
+    // ---- memory --------------------------------------------------------------------------------------
 
-    __device__ __forceinline__ void load_queries() const { load_tokens<PAD_D>(tile(layout::QUERIES), w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D); }
-    __device__ __forceinline__ void load_keys() const { load_tokens<PAD_D>(tile(layout::KEYS), w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D); }
+    __device__ __forceinline__ void load_queries() const
+    {
+        load_tokens<PAD_D>(tile(layout::QUERIES), w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
+    }
+    __device__ __forceinline__ void load_keys() const
+    {
+        load_tokens<PAD_D>(tile(layout::KEYS), w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+    }
     // X or dv.
-    __device__ __forceinline__ void load_left(int to, const void *base) const { load_tokens<PAD_V>(tile(to), w, place, base, first_line(p, w) * cfg::D_V, cfg::D_V, cfg::D_V); }
+    __device__ __forceinline__ void load_left(int to, const void *base) const
+    {
+        load_tokens<PAD_V>(tile(to), w, place, base, first_line(p, w) * cfg::D_V, cfg::D_V, cfg::D_V);
+    }
     __device__ __forceinline__ void load_state(const void *base) const
     {
         const element *from = state_of(base, p, w, place);
@@ -61,12 +77,14 @@ struct delta_chunk {
         } else {
 #pragma unroll
             for (int i = 0; i < STATE_ROWS / CHUNK_TOKENS; i++) {
-                load_rows<STATE_COLUMNS, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<STATE_COLUMNS>::ROW_BYTES),
-                                                       from + i * CHUNK_TOKENS * STATE_COLUMNS, STATE_COLUMNS, CHUNK_TOKENS, STATE_COLUMNS);
+                load_rows<STATE_COLUMNS, WALK_THREADS>(
+                    tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<STATE_COLUMNS>::ROW_BYTES),
+                    from + i * CHUNK_TOKENS * STATE_COLUMNS, STATE_COLUMNS, CHUNK_TOKENS, STATE_COLUMNS);
             }
         }
     }
-    // The state in front of the chunk in the place of the gradient of that behind it; returns the sum of their products, of this thread's elements.
+    // The state in front of the chunk in the place of the gradient of that behind it; returns the sum of their
+    // products, of this thread's elements.
     __device__ __forceinline__ float change_state() const
     {
         const element *from = state_of(p.states, p, w, place);
@@ -74,7 +92,10 @@ struct delta_chunk {
 #pragma unroll 4
         for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
-            const u32 at = tile(layout::STATE) + (cfg::STATE_BY_COLUMN ? static_cast<u32>(16 * n) : swizzle<STATE_COLUMNS>::offset(n / (STATE_COLUMNS / 8), n % (STATE_COLUMNS / 8)));
+            const u32 at = tile(layout::STATE) +
+                           (cfg::STATE_BY_COLUMN
+                                ? static_cast<u32>(16 * n)
+                                : swizzle<STATE_COLUMNS>::offset(n / (STATE_COLUMNS / 8), n % (STATE_COLUMNS / 8)));
             const uint4 x = *reinterpret_cast<const uint4 *>(from + n * 8);
             const uint4 y = load_shared16(at);
             const u32 own[4] = {x.x, x.y, x.z, x.w};
@@ -94,7 +115,8 @@ struct delta_chunk {
         return sum;
     }
     // Of 16 rows and OWN_D channels, four blocks of eight at a time; T is f32 or the element.
-    template <class T> __device__ __forceinline__ void store_gradient(float (&x)[OWN_D / 8][4], T *base, i64 stride) const
+    template <class T>
+    __device__ __forceinline__ void store_gradient(float (&x)[OWN_D / 8][4], T *base, i64 stride) const
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -148,8 +170,9 @@ struct delta_chunk {
         template <class CHUNK> DEV void run(const CHUNK &own, float (&x)[OWN_D / 8][4])
         {
             if constexpr (RUNS) {
-                own.template adjoin<variant::query_back, variant::query_mod>(x, own.head(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
-                                                                             own.head(own.p.dq, own.p.dq_b, own.p.dq_h, own.p.dq_t));
+                own.template adjoin<variant::query_back, variant::query_mod>(
+                    x, own.head(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
+                    own.head(own.p.dq, own.p.dq_b, own.p.dq_h, own.p.dq_t));
             }
         }
     };
@@ -158,8 +181,9 @@ struct delta_chunk {
         template <class CHUNK> DEV void run(const CHUNK &own, float (&x)[OWN_D / 8][4])
         {
             if constexpr (RUNS) {
-                own.template adjoin<variant::key_back, variant::key_mod>(x, own.head(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
-                                                                         own.head(own.p.dk, own.p.dk_b, own.p.dk_h, own.p.dk_t));
+                own.template adjoin<variant::key_back, variant::key_mod>(
+                    x, own.head(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
+                    own.head(own.p.dk, own.p.dk_b, own.p.dk_h, own.p.dk_t));
             }
         }
     };
@@ -168,12 +192,14 @@ struct delta_chunk {
         return {static_cast<element *>(const_cast<void *>(base)) + (w.s.batch * s_b + w.h_kv * s_h), s_t};
     }
     // Where dv was, which nobody reads any more.
-    template <class BACK, class MOD> __device__ __forceinline__ void adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor &given, const adjoint_tensor &result) const
+    template <class BACK, class MOD> __device__ __forceinline__ void
+    adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor &given, const adjoint_tensor &result) const
     {
         static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "adjoints fit where values were");
         chunk_adjoint<BACK, MOD>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
     }
-    // What the heads of v up to this one make of a gradient, of those that share one of q and k: each thread takes what it left itself.
+    // What the heads of v up to this one make of a gradient, of those that share one of q and k: each thread takes what
+    // it left itself.
     DEV void add_left(float (&x)[OWN_D / 8][4], const uint4 *left)
     {
 #pragma unroll
@@ -189,15 +215,19 @@ struct delta_chunk {
     {
 #pragma unroll
         for (int n = 0; n < OWN_D / 8; n++) {
-            left[n * WALK_THREADS] = make_uint4(__float_as_uint(x[n][0]), __float_as_uint(x[n][1]), __float_as_uint(x[n][2]), __float_as_uint(x[n][3]));
+            left[n * WALK_THREADS] = make_uint4(__float_as_uint(x[n][0]), __float_as_uint(x[n][1]),
+                                                __float_as_uint(x[n][2]), __float_as_uint(x[n][3]));
         }
     }
     // ADJOINT finishes the gradient, or another kernel.
-    template <bool WIDE_RESULT, class ADJOINT> __device__ __forceinline__ void store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
+    template <bool WIDE_RESULT, class ADJOINT> __device__ __forceinline__ void
+    store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
         const int turn = w.h % p.z.group();
-        uint4 *left = reinterpret_cast<uint4 *>(part) + ((chunk_number(p, w.s, place) * p.z.n_h_kv + w.h_kv) * (OWN_D / 8 * WALK_THREADS) + static_cast<int>(threadIdx.x));
+        uint4 *left = reinterpret_cast<uint4 *>(part) +
+                      ((chunk_number(p, w.s, place) * p.z.n_h_kv + w.h_kv) * (OWN_D / 8 * WALK_THREADS) +
+                       static_cast<int>(threadIdx.x));
         if (turn > 0) {
             add_left(x, left);
         }
@@ -210,7 +240,7 @@ struct delta_chunk {
         }
     }
 
-    // ---- pairs of tokens ----------------------------------------------------------------------------------------
+    // ---- pairs of tokens -----------------------------------------------------------------------------
 
     struct pair_gradients {
         u32 a[HALF / 8][2], n[HALF / 8][2]; // dA and dN, two elements each, of rows 8 apart
@@ -219,7 +249,8 @@ struct delta_chunk {
         float reads[2], writes[2], column;
     };
 
-    // dv X of a token is the gradient of beta times beta^2. On the diagonal are lanes with both of their rows or with none.
+    // dv X of a token is the gradient of beta times beta^2. On the diagonal are lanes with both of their rows or with
+    // none.
     __device__ __forceinline__ void store_betas(const float (&x)[2]) const
     {
 #pragma unroll
@@ -231,7 +262,8 @@ struct delta_chunk {
         }
     }
     // dA and dN of a pair from do X and dv X, `log` the decays between the two; returns what flows through it.
-    __device__ __forceinline__ float weigh(float &a, float &n, float score, float product, int row, int column, float log) const
+    __device__ __forceinline__ float weigh(float &a, float &n, float score, float product, int row, int column,
+                                           float log) const
     {
         const float by = DECAYS ? exp2_approx(column <= row ? log : 0.0f) : 1.0f;
         a = column <= row ? a * w.scale * by : 0.0f;
@@ -246,14 +278,16 @@ struct delta_chunk {
         float score[NB][4] = {};
         float product[NB][4] = {};
         float diagonal[2] = {};
-        float columns[2 * NB] = {}; // two of each block
+        float columns[2 * NB] = {};                 // two of each block
         const bool below = column0() < row0() + 16; // or there is no such pair
         if (below) {
-            add_two_products<PAD_V>(a, n, left_rows<PAD_V>::of(tile(layout::OUTPUTS), row0()), left_rows<PAD_V>::of(tile(layout::VALUES), row0()),
+            add_two_products<PAD_V>(a, n, left_rows<PAD_V>::of(tile(layout::OUTPUTS), row0()),
+                                    left_rows<PAD_V>::of(tile(layout::VALUES), row0()),
                                     right_rows<PAD_V>::of(tile(layout::WRITTEN), column0()));
         }
         if (SUMS_DECAY && below) {
-            add_two_products<PAD_D>(score, product, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()), left_rows<PAD_D>::of(tile(layout::KEYS), row0()),
+            add_two_products<PAD_D>(score, product, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()),
+                                    left_rows<PAD_D>::of(tile(layout::KEYS), row0()),
                                     right_rows<PAD_D>::of(tile(layout::KEYS), column0()));
         }
         const row_pair to = logs().rows(row0());
@@ -303,18 +337,20 @@ struct delta_chunk {
         for (int b = 0; b < HALF / 8; b++) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const u32 at = pair_at<CHUNK_TOKENS>(tile(layout::SCORES), row_of(row0(), r), column0() + 8 * b + lane_id() % 4 * 2);
+                const u32 at = pair_at<CHUNK_TOKENS>(tile(layout::SCORES), row_of(row0(), r),
+                                                     column0() + 8 * b + lane_id() % 4 * 2);
                 store_shared(at, pairs.a[b][r]);
                 store_shared(at + MATRIX_BYTES, pairs.n[b][r]);
             }
         }
     }
 
-    // ---- states -----------------------------------------------------------------------------------------------------
+    // ---- states --------------------------------------------------------------------------------------
 
-    // 16 tokens of a tile of values times the transposed state, channels from `first` on, each token by a factor; to `sum` goes what of it the tile of keys or
-    // queries takes.
-    template <int NB> __device__ __forceinline__ void add_state(float (&x)[NB][4], float (&sum)[2], int first, int values, int keys, const row_pair &by) const
+    // 16 tokens of a tile of values times the transposed state, channels from `first` on, each token by a factor; to
+    // `sum` goes what of it the tile of keys or queries takes.
+    template <int NB> __device__ __forceinline__ void add_state(float (&x)[NB][4], float (&sum)[2], int first,
+                                                                int values, int keys, const row_pair &by) const
     {
         const auto tokens = left_rows<PAD_V>::of(tile(values), row0());
         if constexpr (cfg::STATE_BY_COLUMN) {
@@ -352,11 +388,12 @@ struct delta_chunk {
         const auto queries = right_columns<PAD_D>::of(tile(layout::QUERIES), channel0());
         const auto keys = right_columns<PAD_D>::of(tile(layout::KEYS), channel0());
         add_steps(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), queries, quarter(), STEPS);
-        add_steps(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys, quarter(), STEPS);
+        add_steps(x, left_columns<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys, quarter(),
+                  STEPS);
         add_steps(x, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES + MATRIX_BYTES), row0()), keys, 0, quarter() + 1);
     }
 
-    // ---- gradients of decays --------------------------------------------------------------------------------------------
+    // ---- gradients of decays -------------------------------------------------------------------------
 
     struct parts { // in the place of the queries
         float reads[2][CHUNK_TOKENS], writes[2][CHUNK_TOKENS], columns[4][CHUNK_TOKENS];
@@ -390,11 +427,12 @@ struct delta_chunk {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             const int token = 2 * lane_id() + k;
-            const float columns = (from.columns[0][token] + from.columns[1][token]) + (from.columns[2][token] + from.columns[3][token]);
+            const float columns =
+                (from.columns[0][token] + from.columns[1][token]) + (from.columns[2][token] + from.columns[3][token]);
             reads[k] = from.reads[0][token] + from.reads[1][token] - columns;
             writes[k] = from.writes[0][token] + from.writes[1][token];
         }
-        float behind = reads[0] + reads[1]; // from this lane's first token on
+        float behind = reads[0] + reads[1];  // from this lane's first token on
         float ahead = writes[0] + writes[1]; // to its second
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
@@ -404,7 +442,8 @@ struct delta_chunk {
             ahead += lane_id() >= step ? before : 0.0f;
         }
         float later = __shfl_down_sync(ALL_LANES, behind, 1); // behind this lane's tokens
-        float before = __shfl_up_sync(ALL_LANES, ahead, 1);   // and ahead of them: added up, as a difference would have the digits of larger numbers
+        // and ahead of them: added up, as a difference would have the digits of larger numbers
+        float before = __shfl_up_sync(ALL_LANES, ahead, 1);
         later = lane_id() < 31 ? later : 0.0f;
         before = lane_id() > 0 ? before : 0.0f;
         store_decay(2 * lane_id(), state + (reads[0] + reads[1] + later) + before);
@@ -419,7 +458,7 @@ struct delta_chunk {
         }
     }
 
-    // ---- the chunk ----------------------------------------------------------------------------------------------------------
+    // ---- the chunk -----------------------------------------------------------------------------------
 
     // What is read one by one later is in L2 by then: the state in front, and q and k as they were given.
     __device__ __forceinline__ void ask_ahead() const
@@ -441,14 +480,16 @@ struct delta_chunk {
         constexpr int LINES = PAD_D / 64;
         const int at = place + n / LINES;
         if (n >= 0 && n < CHUNK_TOKENS * LINES && w.has(at) && n % LINES * 64 < cfg::D) {
-            prefetch_line(static_cast<const element *>(given.head) + (sequence::token(w.s, at) * given.stride + n % LINES * 64));
+            prefetch_line(static_cast<const element *>(given.head) +
+                          (sequence::token(w.s, at) * given.stride + n % LINES * 64));
         }
     }
     __device__ __forceinline__ void fetch() const
     {
         load_queries();
         load_keys();
-        load_tokens<PAD_V>(tile(layout::OUTPUTS), w, place, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load_tokens<PAD_V>(tile(layout::OUTPUTS), w, place, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t,
+                           cfg::D_V);
         load_left(layout::VALUES, p.dwritten);
         load_left(layout::WRITTEN, p.written);
         load_state(p.dstates);
@@ -477,8 +518,10 @@ struct delta_chunk {
         add_readers(dk, sums.reads);
         store_keys<cfg::DK_F32, adjoint_of_keys>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
         float dq[OWN_D / 8][4] = {};
-        add_state(dq, sums.reads, channel0(), layout::OUTPUTS, layout::QUERIES, logs().rows_from_start(row0(), w.scale));
-        add_steps(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), right_columns<PAD_D>::of(tile(layout::KEYS), channel0()), 0, quarter() + 1);
+        add_state(dq, sums.reads, channel0(), layout::OUTPUTS, layout::QUERIES,
+                  logs().rows_from_start(row0(), w.scale));
+        add_steps(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()),
+                  right_columns<PAD_D>::of(tile(layout::KEYS), channel0()), 0, quarter() + 1);
         store_keys<cfg::DQ_F32, adjoint_of_queries>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
         if constexpr (SUMS_DECAY) {
             __syncthreads();
@@ -504,7 +547,8 @@ struct delta_chunk {
         __syncthreads();
         const int first = half_of() * OWN_V;
         float s[HALF / 8][4] = {};
-        add_product<PAD_D>(s, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()), right_rows<PAD_D>::of(tile(layout::KEYS), column0()));
+        add_product<PAD_D>(s, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()),
+                           right_rows<PAD_D>::of(tile(layout::KEYS), column0()));
         const row_pair to = logs().rows(row0());
         each_pair(s, row0(), column0(), [&](int r, int row, int column, float a, float b) {
             const float2 from = logs().two(column);
@@ -521,7 +565,8 @@ struct delta_chunk {
         }
         scale_rows(o, logs().rows_from_start(row0(), 1.0f));
         __syncthreads();
-        add_product<CHUNK_TOKENS>(o, left_rows<CHUNK_TOKENS>::of(tile(layout::OUTPUTS), row0()), right_columns<PAD_V>::of(tile(layout::WRITTEN), first));
+        add_product<CHUNK_TOKENS>(o, left_rows<CHUNK_TOKENS>::of(tile(layout::OUTPUTS), row0()),
+                                  right_columns<PAD_V>::of(tile(layout::WRITTEN), first));
         each_pair(o, row0(), first, [&](int, int row, int column, float a, float b) {
             if (w.has(place + row) && column < cfg::D_V) {
                 const float two[2] = {w.scale * a, w.scale * b};
@@ -540,7 +585,8 @@ DEV void make_again(const linear_back_params &p, unsigned char *bytes)
     }
 }
 
-// The heads of v that share one of q and k one after the other, by the block of the first; each is found anew, for want of registers.
+// The heads of v that share one of q and k one after the other, by the block of the first; each is found anew, for want
+// of registers.
 DEV void run_chunks(const linear_back_params &p, unsigned char *bytes)
 {
     if (static_cast<int>(blockIdx.x) % p.z.n_h % p.z.group() != 0) {
@@ -562,14 +608,16 @@ DEV void run_chunks(const linear_back_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_inverse = static_cast<int>(sizeof(linear::inverse_layout));
 constexpr int bwd_chunks = linear::delta_chunk_layout::END;
 constexpr int bwd_again = linear::delta_chunk_layout::END;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(bwd_inverse)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(bwd_inverse)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6)
+    LATHE_ENTRY(bwd_inverse)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::invert<linear::prepared_keys>(
@@ -583,7 +631,8 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(bwd
 #endif
 
 #if LATHE_COMPILED(bwd_chunks)
-extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS)
+    LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::run_chunks(p, shared_bytes);
@@ -591,7 +640,8 @@ extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BL
 #endif
 
 #if LATHE_COMPILED(bwd_again)
-extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS)
+    LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::make_again(p, shared_bytes);

@@ -1,25 +1,31 @@
-// linear/backward/delta_parts.cuh: what the kernels of the delta rule's backward pass in chunks share: products of tiles by mma.sync, what they leave to each other.
+// linear/backward/delta_parts.cuh: what the kernels of the delta rule's backward pass in chunks share: products of
+// tiles by mma.sync, what they leave to each other.
 //
-// With X what the tokens of a chunk write (v as the rule corrects it), S the state in front of it, S' that behind it, G the sum of the decays' logarithms from
-// the chunk's start on, A = (q k') Gamma and N = (k k') Gamma below the diagonal, Gamma_ij = e^(G_i - G_j), and T the inverse of linear/delta_inverse.cuh:
+// With X what the tokens of a chunk write (v as the rule corrects it), S the state in front of it, S' that behind it, G
+// the sum of the decays' logarithms from the chunk's start on, A = (q k') Gamma and N = (k k') Gamma below the
+// diagonal, Gamma_ij = e^(G_i - G_j), and T the inverse of linear/delta_inverse.cuh:
 //     X = T (v - e^G k S),                       S' = e^(G_end) S + k' (e^(G_end - G) X)
 //     dX = e^(G_end - G) k dS' + scale A' do,    dv = T' dX,    dS = e^(G_end) dS' + scale q' (e^G do) - k' (e^G dv)
-// These two walk along the chunks (delta_walk.cuh), and leave S, dS', X and dv of each. What is left is of a chunk alone (delta_chunks.cuh).
+//     These two walk along the chunks (delta_walk.cuh), and leave S, dS', X and dv of each. What is left is of a chunk
+//     alone (delta_chunks.cuh).
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/delta_prepare.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
+static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN,
+              "a decay is one number a token");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
 static_assert(KEY_PARTS == 1 && PAD_V <= 128, "head dims up to 128");
 
-// ---- products ------------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------------
 
 // As add_product, of some of the steps of 16 tokens of a chunk: the others are of zeros.
-template <class LEFT, class RIGHT, int NB> DEV void add_steps(float (&c)[NB][4], const LEFT &left, const RIGHT &right, int first, int end)
+template <class LEFT, class RIGHT, int NB>
+DEV void add_steps(float (&c)[NB][4], const LEFT &left, const RIGHT &right, int first, int end)
 {
 #pragma unroll 2
     for (int k = first; k < end; k++) {
@@ -35,7 +41,8 @@ template <class LEFT, class RIGHT, int NB> DEV void add_steps(float (&c)[NB][4],
     }
 }
 // Two products at once of the same columns, which are loaded once.
-template <int DEPTH, class LEFT, class RIGHT, int NB> DEV void add_two_products(float (&c)[NB][4], float (&d)[NB][4], const LEFT &left, const LEFT &other, const RIGHT &right)
+template <int DEPTH, class LEFT, class RIGHT, int NB>
+DEV void add_two_products(float (&c)[NB][4], float (&d)[NB][4], const LEFT &left, const LEFT &other, const RIGHT &right)
 {
 #pragma unroll 2
     for (int k = 0; k < DEPTH / 16; k++) {
@@ -54,7 +61,7 @@ template <int DEPTH, class LEFT, class RIGHT, int NB> DEV void add_two_products(
     }
 }
 
-// ---- a chunk --------------------------------------------------------------------------------------------------
+// ---- a chunk -----------------------------------------------------------------------------------------
 
 struct chunk_logs { // sums of logarithms from the chunk's start on, to the base 2, in shared memory
     u32 at;
@@ -72,7 +79,10 @@ struct chunk_logs { // sums of logarithms from the chunk's start on, to the base
         return row_pair::of(row0, [&](int row) { return to_end(row); });
     }
     // The sums of two tokens that follow each other.
-    __device__ __forceinline__ float2 two(int token) const { return DECAYS ? load_shared8(at + static_cast<u32>(4 * token)) : float2{0.0f, 0.0f}; }
+    __device__ __forceinline__ float2 two(int token) const
+    {
+        return DECAYS ? load_shared8(at + static_cast<u32>(4 * token)) : float2{0.0f, 0.0f};
+    }
     __device__ __forceinline__ row_pair rows(int row0) const
     {
         return row_pair::of(row0, [&](int row) { return DECAYS ? to(row) : 0.0f; });
@@ -84,7 +94,8 @@ struct chunk_logs { // sums of logarithms from the chunk's start on, to the base
 DEV void load_sums(u32 to, const linear_back_params &p, const work &w, int place)
 {
     if (DECAYS && threadIdx.x < CHUNK_TOKENS / 4) {
-        copy16_async(to + static_cast<u32>(16 * threadIdx.x), p.sums + (chunk_of_head(p, w, place) * CHUNK_TOKENS + 4 * threadIdx.x), 16);
+        copy16_async(to + static_cast<u32>(16 * threadIdx.x),
+                     p.sums + (chunk_of_head(p, w, place) * CHUNK_TOKENS + 4 * threadIdx.x), 16);
     }
 }
 

@@ -1,25 +1,33 @@
-// linear/backward/delta_sm90.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, by wgmma (delta_parts.cuh has the
-// formulas).
+// linear/backward/delta_sm90.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a
+// sequence, by wgmma (delta_parts.cuh has the formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::bwd_states of shared memory; or of bwd_states twice as
-// many, which walk both ways at once, where what flows back to o does not wait for o. A block has BLOCK_COLUMNS
-// columns of the state of one head, or of its gradient, which stay in registers as in linear/delta_walk_sm90.cuh; its first warpgroup loads chunks and makes what
-// is read of their tokens. They leave what those of delta_walk.cuh do, but states as [value channel][key channel], turned as in shared memory.
+// Launch of bwd_states and bwd_back: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads,
+// smem_bytes::bwd_states of shared memory; or of bwd_states twice as many, which walk both ways at once, where what
+// flows back to o does not wait for o. A block has BLOCK_COLUMNS columns of the state of one head, or of its gradient,
+// which stay in registers as in linear/delta_walk_sm90.cuh; its first warpgroup loads chunks and makes what is read of
+// their tokens. They leave what those of delta_walk.cuh do, but states as [value channel][key channel], turned as in
+// shared memory.
 #pragma once
 #include "linear/backward/delta_chunks.cuh"
 #include "linear/delta_loader_sm90.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(cfg::STATE_BY_COLUMN && CHUNK_PAD == PAD_D && BLOCK_SLICES * BLOCK_COLUMNS == PAD_V, "the kernel behind the walks reads states so");
+static_assert(cfg::STATE_BY_COLUMN && CHUNK_PAD == PAD_D && BLOCK_SLICES * BLOCK_COLUMNS == PAD_V,
+              "the kernel behind the walks reads states so");
 
-// States on their way to memory, behind what the walks have in shared memory: 16 value channels of each warp, in the order in which bwd_chunks has them there.
+// States on their way to memory, behind what the walks have in shared memory: 16 value channels of each warp, in the
+// order in which bwd_chunks has them there.
 struct states_layout {
-    static constexpr int PART = 16 * PAD_D * 2, FIRST = round_up(delta_layout::END, 128), END = FIRST + 4 * GROUPS * PART; // bytes
+    // bytes
+    static constexpr int PART = 16 * PAD_D * 2, FIRST = round_up(delta_layout::END, 128),
+                         END = FIRST + 4 * GROUPS * PART;
 };
 
 // A state, rounded, as a walk has it: a line of each warp.
-template <int STEPS> DEV void leave_state(const linear_back_params &p, const work &w, u32 shared, void *base, int place, const u32 (&a)[STEPS][4])
+template <int STEPS> DEV void leave_state(const linear_back_params &p, const work &w, u32 shared, void *base, int place,
+                                          const u32 (&a)[STEPS][4])
 {
     const int warp = static_cast<int>(threadIdx.x - LOADERS) / 32;
     const u32 part = shared + static_cast<u32>(states_layout::FIRST + warp * states_layout::PART);
@@ -34,7 +42,8 @@ template <int STEPS> DEV void leave_state(const linear_back_params &p, const wor
     fence_written();
     __syncwarp();
     if (lane_id() == 0) {
-        cfg::element *to = static_cast<cfg::element *>(base) + (state_place(p, w, place) + (w.first + 16 * warp) * PAD_D);
+        cfg::element *to =
+            static_cast<cfg::element *>(base) + (state_place(p, w, place) + (w.first + 16 * warp) * PAD_D);
         tma_store_line(reinterpret_cast<float *>(to), part, states_layout::PART, L2_STREAM);
         tma_commit();
     }
@@ -56,7 +65,10 @@ struct leave_forward {
     using walker = delta_walk<linear_back_params, DELTA_STATE>;
     const walker &walk;
 
-    template <int STEPS> __device__ __forceinline__ void state(const u32 (&a)[STEPS][4], int place) const { leave_state(walk.p, walk.w, walk.shared, walk.p.states, place, a); }
+    template <int STEPS> __device__ __forceinline__ void state(const u32 (&a)[STEPS][4], int place) const
+    {
+        leave_state(walk.p, walk.w, walk.shared, walk.p.states, place, a);
+    }
     template <int STEPS> __device__ __forceinline__ void written(const u32 (&x)[STEPS][4], u32 values, int place) const
     {
         walk.store_tokens(x, place, values, lines_of_values(walk.p.written, walk.p, walk.w), cfg::D_V);
@@ -80,7 +92,8 @@ struct gradient_walk {
         for (int k = 0; k < STEPS; k++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float2 by = DECAYS ? columns::pair_of(factors, delta_factors::READ, 2 * k + i / 2) : float2{1.0f, 1.0f};
+                const float2 by =
+                    DECAYS ? columns::pair_of(factors, delta_factors::READ, 2 * k + i / 2) : float2{1.0f, 1.0f};
                 float low;
                 float high;
                 unpack<element>(z[k][i], low, high);
@@ -161,9 +174,10 @@ struct gradient_walk {
         }
         commit_products();
     }
-    // The n-th chunk of the walk, whose first token is at `place`; state: the gradient of the state behind it, then in front of it. No product is under way
-    // where the next one begins: ptxas would wait for each.
-    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], outputs &out, const delta_ring &ring, int n, int place, bool more) const
+    // The n-th chunk of the walk, whose first token is at `place`; state: the gradient of the state behind it, then in
+    // front of it. No product is under way where the next one begins: ptxas would wait for each.
+    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], outputs &out, const delta_ring &ring, int n,
+                                         int place, bool more) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const u32 factors = factors_of(shared, n);
@@ -260,17 +274,20 @@ DEV void walk_back(const linear_back_params &p, unsigned char *bytes, int block)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_states = linear::states_layout::END;
 constexpr int bwd_back = linear::states_layout::END;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(bwd_states)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1)
+    LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const int block = static_cast<int>(blockIdx.x);
-    const int back = static_cast<int>(gridDim.x) - p.x.seqs * p.z.n_h * linear::BLOCK_SLICES; // blocks of the way back, which takes longer
+    // blocks of the way back, which takes longer
+    const int back = static_cast<int>(gridDim.x) - p.x.seqs * p.z.n_h * linear::BLOCK_SLICES;
     if (block < back) {
         linear::walk_back(p, shared_bytes, block);
     } else {
@@ -280,7 +297,8 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENT
 #endif
 
 #if LATHE_COMPILED(bwd_back)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(bwd_back)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1)
+    LATHE_ENTRY(bwd_back)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::walk_back(p, shared_bytes, static_cast<int>(blockIdx.x));

@@ -1,17 +1,19 @@
-// linear/backward/keyed_delta.cuh: kernel: what of the delta rule's backward pass behind a decay by key channel is of a chunk of 64 tokens alone, from what the walks
-// have left (keyed_states.cuh, which has the names). With dA = do X' from the diagonal on and dN = -(dv X') below it, each pair of tokens weighed in each channel by
-// what the decays between them leave:
-//     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta = dv X / beta^2
-// Gradients of logarithms are those of channel_chunk.cuh.
+// linear/backward/keyed_delta.cuh: kernel: what of the delta rule's backward pass behind a decay by key channel is of a
+// chunk of 64 tokens alone, from what the walks have left (keyed_states.cuh, which has the names). With dA = do X' from
+// the diagonal on and dN = -(dv X') below it, each pair of tokens weighed in each channel by what the decays between
+// them leave:
+//     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta =
+//     dv X / beta^2 Gradients of logarithms are those of channel_chunk.cuh.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key channels, smem_bytes::bwd_chunks of shared memory.
-// A warp has 16 key channels of two blocks of 16 tokens; of dA and dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one gives, 16 columns.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key
+// channels, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of two blocks of 16 tokens; of dA and
+// dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one gives, 16 columns.
 #pragma once
 #include "linear/backward/channel_chunk.cuh"
 #include "linear/backward/keyed_states.cuh"
 
-namespace linear {
-
+namespace linear
+{
 
 struct keyed_gradients : channel_chunk {
     // X or dv, PAD_V rows of 64 tokens.
@@ -20,13 +22,16 @@ struct keyed_gradients : channel_chunk {
         const element *from = static_cast<const element *>(base) + chunk_of_head(p, w, place) * PAD_V * CHUNK_TOKENS;
 #pragma unroll
         for (int i = 0; i < PAD_V; i += CHUNK_TOKENS) {
-            load_rows<CHUNK_TOKENS, OWN_THREADS>(tile(to) + static_cast<u32>(i * swizzle<CHUNK_TOKENS>::ROW_BYTES), from + i * CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+            load_rows<CHUNK_TOKENS, OWN_THREADS>(tile(to) + static_cast<u32>(i * swizzle<CHUNK_TOKENS>::ROW_BYTES),
+                                                 from + i * CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
         }
     }
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t, cfg::D - first_channel());
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t, cfg::D - first_channel());
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                    cfg::D - first_channel());
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                    cfg::D - first_channel());
         load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         load_values(layout::V, p.written);
         load_values(layout::Z, p.dwritten);
@@ -43,7 +48,10 @@ struct keyed_gradients : channel_chunk {
     }
     // Of a token: what is kept apart from X and dv.
     __device__ __forceinline__ u32 power_at(int token) const { return above_pairs(layout::KEYS_BACK, token); }
-    __device__ __forceinline__ float power(int token) const { return POWERS_APART ? load_shared(power_at(token)) : 1.0f; }
+    __device__ __forceinline__ float power(int token) const
+    {
+        return POWERS_APART ? load_shared(power_at(token)) : 1.0f;
+    }
     // Readers from the start of a block, writers to its end.
     __device__ __forceinline__ void weigh_blocks() const
     {
@@ -72,10 +80,11 @@ struct keyed_gradients : channel_chunk {
     {
         const key_ends of = own_ends();
         __syncwarp();
-        weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return exp2_approx(of.x[m][n][i % 2] - logs.x[m][n][i]); });
+        weigh(layout::WRITES, layout::K,
+              [&](int m, int n, int i) { return exp2_approx(of.x[m][n][i % 2] - logs.x[m][n][i]); });
     }
 
-    // ---- pairs of tokens ------------------------------------------------------------------------------------------------
+    // ---- pairs of tokens -----------------------------------------------------------------------------
 
     // dv X of a token is the gradient of beta times beta^2.
     __device__ __forceinline__ void store_betas(const float (&s)[2][4], int r) const
@@ -133,7 +142,7 @@ struct keyed_gradients : channel_chunk {
         }
     }
 
-    // ---- gradients --------------------------------------------------------------------------------------------------------
+    // ---- gradients -----------------------------------------------------------------------------------
 
     // dv as it lies in shared memory.
     __device__ __forceinline__ void give_values() const
@@ -159,15 +168,19 @@ struct keyed_gradients : channel_chunk {
         }
     }
     // Tokens of a tile, left(block), times a state at `base`, which is in shared memory at `which`.
-    template <class F> __device__ __forceinline__ void read_columns(fragments &x, int which, const void *base, const F &left) const
+    template <class F>
+    __device__ __forceinline__ void read_columns(fragments &x, int which, const void *base, const F &left) const
     {
         const auto state = right_columns<PAD_D>::of(tile(which), 16 * own);
-        each_scale<PAD_V>(x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); }, [&](int column) { return unscaled(base, 0, column); });
+        each_scale<PAD_V>(
+            x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); },
+            [&](int column) { return unscaled(base, 0, column); });
     }
     // X or dv.
     __device__ __forceinline__ void read_values(fragments &x, int which, const void *base, int values) const
     {
-        read_columns(x, which, base, [&](int block) { return left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block); });
+        read_columns(x, which, base,
+                     [&](int block) { return left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block); });
         if constexpr (POWERS_APART) {
             each_two([&](int m, int n, int r) {
                 x[m][n][2 * r] *= power(token(m, r));
@@ -182,7 +195,8 @@ struct keyed_gradients : channel_chunk {
         if constexpr (GRADIENT_BY_KEY) {
             leave_crossings(x);
         }
-        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale}, {layout::KEYS_BACK, layout::KEYS_READ, layout::K, 1.0f}};
+        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
+                                     {layout::KEYS_BACK, layout::KEYS_READ, layout::K, 1.0f}};
         sum_readers(x, readers, strong);
         add_own_pairs(x, layout::Q, w.scale);
     }
@@ -202,7 +216,8 @@ struct keyed_gradients : channel_chunk {
         }
         store_keys<cfg::DK_F32>(dk, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
-    // Sums over the columns of each channel of the state in front of the chunk times the gradient of that behind it, of eight channels a warp.
+    // Sums over the columns of each channel of the state in front of the chunk times the gradient of that behind it, of
+    // eight channels a warp.
     __device__ __forceinline__ void cross_states() const
     {
         float sum[8] = {};
@@ -230,7 +245,7 @@ struct keyed_gradients : channel_chunk {
         }
     }
 
-    // ---- the chunk ------------------------------------------------------------------------------------------------------
+    // ---- the chunk -----------------------------------------------------------------------------------
 
     __device__ __forceinline__ void run()
     {
@@ -257,7 +272,8 @@ struct keyed_gradients : channel_chunk {
             __syncthreads();
         }
         fragments dq = {};
-        read_columns(dq, layout::FRONT, p.states, [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        read_columns(dq, layout::FRONT, p.states,
+                     [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
         give_queries(dq, strong);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
@@ -275,18 +291,29 @@ DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, block % KEY_PARTS, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
+    keyed_gradients chunk{{{{number >= OWN_WARPS},
+                            p,
+                            at.w,
+                            at.place,
+                            block % KEY_PARTS,
+                            shared_address(bytes),
+                            number,
+                            number % OWN_WARPS,
+                            {}},
+                           {}}};
     chunk.run();
 }
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_chunks = linear::keyed_layout_back::END;
 }
 
 #if LATHE_COMPILED(bwd_chunks)
-extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS)
+    LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::keyed_chunks(p, shared_bytes);

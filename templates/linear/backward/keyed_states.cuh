@@ -1,28 +1,33 @@
-// linear/backward/keyed_states.cuh: kernels: the two walks of the backward pass along the chunks of a sequence, of the delta rule behind a decay by key channel, and
-// what they take of each chunk.
+// linear/backward/keyed_states.cuh: kernels: the two walks of the backward pass along the chunks of a sequence, of the
+// delta rule behind a decay by key channel, and what they take of each chunk.
 //
-// With the names of linear/keyed_delta_parts.cuh, reads q e^G and k e^G, writes k e^(G_end - G), X what the tokens of a chunk write, S the state in front of it and
-// S' that behind it:
+// With the names of linear/keyed_delta_parts.cuh, reads q e^G and k e^G, writes k e^(G_end - G), X what the tokens of a
+// chunk write, S the state in front of it and S' that behind it:
 //     X = T (v - reads_k S),                     S' = e^G_end S + writes' X
-//     dv = T' (scale A' do + writes dS'),        dS = e^G_end dS' + scale reads_q' do - reads_k' dv
-// They leave S and X, dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X / beta is a number. In f16 states
-// are scaled (state_scale of walk.cuh), and X and dv are left without the power of two in their token's beta.
+//     dv = T' (scale A' do + writes dS'),        dS = e^G_end dS' + scale reads_q' do - reads_k' dv They leave S and X,
+//     dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X /
+//     beta is a number. In f16 states are scaled (state_scale of walk.cuh), and X and dv are left without the power of
+//     two in their token's beta.
 //
-// Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, smem_bytes::bwd_prepare of shared memory; of bwd_states 2 * sequences * h * SLICES_V blocks of
-// KEYED_THREADS threads, an odd one goes back, smem_bytes::bwd_states of shared memory.
+// Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, smem_bytes::bwd_prepare of shared memory; of bwd_states
+// 2 * sequences * h * SLICES_V blocks of KEYED_THREADS threads, an odd one goes back, smem_bytes::bwd_states of shared
+// memory.
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/keyed_delta_prepare.cuh"
 #include "linear/keyed_delta_walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
-static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D, "blocks have all of what they leave between them");
+static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D,
+              "blocks have all of what they leave between them");
 
 using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
 
 struct keyed_states : back_walk {
-    // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all warps' states have one scale for `leave_state`.
+    // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all
+    // warps' states have one scale for `leave_state`.
     __device__ __forceinline__ float tell_scale(const state_columns &s) const
     {
         if constexpr (STATE_SCALED) {
@@ -34,7 +39,10 @@ struct keyed_states : back_walk {
         }
         return 1.0f;
     }
-    __device__ __forceinline__ u32 largest_at(int warp) const { return shared + static_cast<u32>(back_walk::END + 4 * warp); }
+    __device__ __forceinline__ u32 largest_at(int warp) const
+    {
+        return shared + static_cast<u32>(back_walk::END + 4 * warp);
+    }
     __device__ __forceinline__ state_scale scale() const
     {
         float most = 0.0f;
@@ -63,9 +71,11 @@ struct keyed_states : back_walk {
                 u32 word[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    word[e] = pack<element>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r], STATE_SCALED ? by.by * s.x[n + e][2 * r + 1] : s.x[n + e][2 * r + 1]);
+                    word[e] = pack<element>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r],
+                                            STATE_SCALED ? by.by * s.x[n + e][2 * r + 1] : s.x[n + e][2 * r + 1]);
                 }
-                *reinterpret_cast<uint4 *>(to + 8 * n / PAD_D * STATE_PITCH + 8 * r * PAD_D + 8 * n % PAD_D) = transpose_four(word, lane_id());
+                *reinterpret_cast<uint4 *>(to + 8 * n / PAD_D * STATE_PITCH + 8 * r * PAD_D + 8 * n % PAD_D) =
+                    transpose_four(word, lane_id());
             }
         }
     }
@@ -73,7 +83,8 @@ struct keyed_states : back_walk {
     __device__ __forceinline__ void leave_values(const u32 (&x)[CHUNK_STEPS][4], void *base, int number) const
     {
         const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * PAD_V;
-        element *to = static_cast<element *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
+        element *to =
+            static_cast<element *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t += 2) {
 #pragma unroll
@@ -103,7 +114,7 @@ struct keyed_states : back_walk {
         }
     }
 
-    // ---- forward ------------------------------------------------------------------------------------------------
+    // ---- forward -------------------------------------------------------------------------------------
 
     __device__ __forceinline__ void load_forward(int number) const
     {
@@ -157,7 +168,7 @@ struct keyed_states : back_walk {
         }
     }
 
-    // ---- back -----------------------------------------------------------------------------------------------------
+    // ---- back ----------------------------------------------------------------------------------------
 
     __device__ __forceinline__ void load_back(int number) const
     {
@@ -189,7 +200,8 @@ struct keyed_states : back_walk {
         }
     }
     // x += blocks (i, t)' of a triangle, i from t on, times y, of 16 tokens.
-    __device__ __forceinline__ void add_column(float (&x)[4], float (&y)[4], const u32 (&of)[CHUNK_STEPS][4], int which, int t) const
+    __device__ __forceinline__ void add_column(float (&x)[4], float (&y)[4], const u32 (&of)[CHUNK_STEPS][4], int which,
+                                               int t) const
     {
 #pragma unroll
         for (int i = t; i < CHUNK_STEPS; i++) {
@@ -199,7 +211,8 @@ struct keyed_states : back_walk {
         }
     }
     // dv.
-    __device__ __forceinline__ void solve_back(u32 (&z)[CHUNK_STEPS][4], const u32 (&out)[CHUNK_STEPS][4], const state_columns &s, float by) const
+    __device__ __forceinline__ void solve_back(u32 (&z)[CHUNK_STEPS][4], const u32 (&out)[CHUNK_STEPS][4],
+                                               const state_columns &s, float by) const
     {
         float x[2 * CHUNK_STEPS][4] = {};
         multiply_state(x, s, by, prepared::WRITE_K);
@@ -299,13 +312,15 @@ DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
 
 } // namespace linear
 
-namespace smem_bytes {
+namespace smem_bytes
+{
 constexpr int bwd_prepare = linear::keyed_layout::END_BACK;
 constexpr int bwd_states = linear::back_walk::END + 4 * linear::COLUMN_WARPS;
-}
+} // namespace smem_bytes
 
 #if LATHE_COMPILED(bwd_prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_prepare)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_prepare)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::prepare_keyed<true>(p, shared_bytes, [](float beta) { return linear::kept_beta(beta); });
@@ -313,7 +328,8 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_pr
 #endif
 
 #if LATHE_COMPILED(bwd_states)
-extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS)
+    LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::walk_keyed(p, shared_bytes);

@@ -1,24 +1,29 @@
-// linear/backward/parts.cuh: what the kernels of linear attention's backward pass hand to each other: tensors of the workspace, states at the ends of
-// chunks, sums of the logarithms' gradients along the tokens.
+// linear/backward/parts.cuh: what the kernels of linear attention's backward pass hand to each other: tensors of the
+// workspace, states at the ends of chunks, sums of the logarithms' gradients along the tokens.
 //
-// The gradient of the logarithm of a decay is the sum, over all tokens from the decay's on to the end of its chunk, of what reads the state there times its
-// gradient less what is written times its gradient, and of the state at the chunk's end times its gradient: no number is larger than a chunk's.
+// The gradient of the logarithm of a decay is the sum, over all tokens from the decay's on to the end of its chunk, of
+// what reads the state there times its gradient less what is written times its gradient, and of the state at the
+// chunk's end times its gradient: no number is larger than a chunk's.
 #pragma once
 #include "linear/walk.cuh"
 
-namespace linear {
+namespace linear
+{
 
 constexpr int CHUNK = cfg::BACK_CHUNK; // tokens
 static_assert(CHUNK % 8 == 0, "a chunk has whole batches of tokens");
-constexpr bool GRADIENT_BY_KEY = cfg::DECAY_GRADIENT && (cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN || cfg::DECAY == DECAY_KEY);
+constexpr bool GRADIENT_BY_KEY =
+    cfg::DECAY_GRADIENT && (cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN || cfg::DECAY == DECAY_KEY);
 constexpr bool GRADIENT_BY_VALUE = cfg::DECAY_GRADIENT && cfg::DECAY == DECAY_VALUE;
-constexpr int KEY_SLICES = (cfg::D + 63) / 64; // where the pass goes by chunks: of q and k, each with its part of a sum over channels
+// where the pass goes by chunks: of q and k, each with its part of a sum over channels
+constexpr int KEY_SLICES = (cfg::D + 63) / 64;
 using dout_element = typename pick<cfg::DOUT_F32, float, cfg::element>::type;
 
-// Where the pass goes by chunks, the gradient of beta is a sum divided by beta^2: what would be 0 / 0 is the limit of it.
+// Where the pass goes by chunks, the gradient of beta is a sum divided by beta^2: what would be 0 / 0 is the limit of
+// it.
 DEV float kept_beta(float beta) { return fabsf(beta) < 0x1p-40f ? 0x1p-40f : beta; }
 
-// ---- shared memory ------------------------------------------------------------------------------------------
+// ---- shared memory -----------------------------------------------------------------------------------
 
 constexpr int VALUES = cfg::D_V + BESIDE;
 using rows = shape<VALUES>;
@@ -27,8 +32,8 @@ constexpr int ROW_SLICES = (cfg::D + rows::COLUMNS - 1) / rows::COLUMNS;
 
 struct row_batch {
     static constexpr int TOKENS = rows::TOKENS;
-    alignas(16) float x[TOKENS][rows::PAD];                         // what is written
-    alignas(16) float out[TOKENS][rows::PAD];                       // what flows back to o
+    alignas(16) float x[TOKENS][rows::PAD];                                   // what is written
+    alignas(16) float out[TOKENS][rows::PAD];                                 // what flows back to o
     alignas(16) float z[cfg::DELTA ? TOKENS : 1][cfg::DELTA ? rows::PAD : 4]; // and to v by the delta rule
     alignas(16) float q[TOKENS][rows::COLUMNS];
     alignas(16) float k[TOKENS][rows::COLUMNS];
@@ -42,27 +47,31 @@ struct row_batch {
 // Two batches of either kind, in one place for all kernels of a text.
 DEV unsigned char *back_room()
 {
-    __shared__ __align__(16) unsigned char bytes[2 * max_of(static_cast<int>(sizeof(batch)), static_cast<int>(sizeof(row_batch)))];
+    __shared__ __align__(
+        16) unsigned char bytes[2 * max_of(static_cast<int>(sizeof(batch)), static_cast<int>(sizeof(row_batch)))];
     return bytes;
 }
 template <class B> DEV B (*room_for())[2] { return reinterpret_cast<B(*)[2]>(back_room()); }
 
-// ---- places -------------------------------------------------------------------------------------------------
+// ---- places ------------------------------------------------------------------------------------------
 
 // The line of a token in a tensor [b, h, t, ..] of the workspace.
 template <class P> DEV i64 line_of(const P &p, const work &w, int place)
 {
     return (static_cast<i64>(w.s.batch) * p.z.n_h + w.h) * p.z.len_q + sequence::token(w.s, place);
 }
-template <class P> DEV i64 first_line(const P &p, const work &w) { return (static_cast<i64>(w.s.batch) * p.z.n_h + w.h) * p.z.len_q; }
+template <class P> DEV i64 first_line(const P &p, const work &w)
+{
+    return (static_cast<i64>(w.s.batch) * p.z.n_h + w.h) * p.z.len_q;
+}
 
 DEV const dout_element *dout_of(const linear_back_params &p, const work &w, int column)
 {
     return static_cast<const dout_element *>(p.dout) + (w.s.batch * p.dout_b + w.h * p.dout_h + column);
 }
 
-// A tile at the end of a chunk: inside of a sequence in p.chunks, where the chunk that follows begins (two ends are never in one piece of CHUNK tokens); at
-// the end of one in p.ends, which is there where a gradient comes in.
+// A tile at the end of a chunk: inside of a sequence in p.chunks, where the chunk that follows begins (two ends are
+// never in one piece of CHUNK tokens); at the end of one in p.ends, which is there where a gradient comes in.
 template <int ROWS, int WIDE, int SLICES> struct saved_tile {
     using s = shape<ROWS>;
     static constexpr int FLOATS = s::GROUPS * 4 * s::N * THREADS;
@@ -72,7 +81,8 @@ template <int ROWS, int WIDE, int SLICES> struct saved_tile {
         const i64 piece = static_cast<i64>(w.s.batch) * ((p.z.len_q + CHUNK - 1) / CHUNK) + (w.s.first + end) / CHUNK;
         const i64 which = end < w.s.length ? piece : w.s.number;
         float *base = end < w.s.length ? p.chunks : p.ends;
-        return head_of(base, ((which * p.z.n_h + w.h) * SLICES + w.first / s::COLUMNS) * FLOATS + static_cast<int>(threadIdx.x) * s::N);
+        return head_of(base, ((which * p.z.n_h + w.h) * SLICES + w.first / s::COLUMNS) * FLOATS +
+                                 static_cast<int>(threadIdx.x) * s::N);
     }
     // f(place, four columns or two).
     template <class F> DEV void each(float *base, tile<ROWS, WIDE> &t, const F &f)
@@ -118,7 +128,8 @@ template <int ROWS, int WIDE, int SLICES> struct saved_tile {
     }
 };
 
-// Sums from a token on to the end of its chunk; lanes with lane % 4 = 0 .. 3 have four tokens that follow each other, and eight lanes the same columns.
+// Sums from a token on to the end of its chunk; lanes with lane % 4 = 0 .. 3 have four tokens that follow each other,
+// and eight lanes the same columns.
 template <int N> struct sums_to_end {
     float behind[N]; // of the tokens of the chunk behind the four
 
@@ -138,7 +149,8 @@ template <int N> struct sums_to_end {
     }
 };
 
-// Does a decay leave nothing? Then nothing flows back to its logarithm, which may be large: what is left of sums that cancel would be multiplied by it.
+// Does a decay leave nothing? Then nothing flows back to its logarithm, which may be large: what is left of sums that
+// cancel would be multiplied by it.
 DEV bool forgets(float by) { return by >= ALL_LOST; }
 
 // Does a chunk end before `place`, a multiple of the tokens of a batch, or the sequence?

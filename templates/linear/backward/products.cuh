@@ -1,25 +1,29 @@
-// linear/backward/products.cuh: what backward kernels share that take chunks of 64 tokens by mma.sync: products of tiles in shared memory, and a state in
-// registers.
+// linear/backward/products.cuh: what backward kernels share that take chunks of 64 tokens by mma.sync: products of
+// tiles in shared memory, and a state in registers.
 #pragma once
 #include "linear/backward/parts.cuh"
 #include "linear/chunk.cuh"
 
-namespace linear {
+namespace linear
+{
 
-constexpr int WALK_THREADS = 256; // of a block that walks, eight warps: a quarter of the tokens and half of the columns each
-constexpr int KEY_PARTS = cfg::KEY_PARTS;                     // blocks that share the key channels
-constexpr int PAD_D = round_up(CHUNK_PAD / KEY_PARTS, 64), PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
-static_assert(cfg::D <= 256 && cfg::D_V <= 256 && PAD_D <= 128, "head dims up to 256, key channels of a part up to 128");
+// of a block that walks, eight warps: a quarter of the tokens and half of the columns each
+constexpr int WALK_THREADS = 256;
+constexpr int KEY_PARTS = cfg::KEY_PARTS; // blocks that share the key channels
+constexpr int PAD_D = round_up(CHUNK_PAD / KEY_PARTS, 64),
+              PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
+static_assert(cfg::D <= 256 && cfg::D_V <= 256 && PAD_D <= 128,
+              "head dims up to 256, key channels of a part up to 128");
 constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head, or of its part
 // Behind them, where they are scaled: what undoes it, an f32 in 16 bytes for each 64 rows of 64 columns.
 constexpr int STATE_PITCH = STATE_ELEMENTS + (STATE_SCALED ? 8 * PAD_D / 64 * SLICES_V : 0);
-constexpr int HALF = 32;                      // columns of a warp, of 64
+constexpr int HALF = 32; // columns of a warp, of 64
 constexpr int MATRIX_BYTES = CHUNK_TOKENS * CHUNK_TOKENS * 2;
 
 DEV int quarter() { return static_cast<int>(threadIdx.x) / 32 % 4; }
 DEV int half_of() { return static_cast<int>(threadIdx.x) / 128; }
 
-// ---- operands: where this lane reads in a tile of COLS columns ----------------------------------------------
+// ---- operands: where this lane reads in a tile of COLS columns ---------------------------------------
 
 template <int COLS> struct left_rows { // 16 rows from row0 on, stored as they are
     u32 at;
@@ -28,20 +32,33 @@ template <int COLS> struct left_rows { // 16 rows from row0 on, stored as they a
 };
 template <int COLS> struct left_columns { // 16 columns from column0 on are the rows
     u32 at;
-    DEV left_columns of(u32 tile, int column0) { return {swizzle<COLS>::along(tile + lane_offset_b<COLS>(lane_id()), column0 / 8)}; }
-    __device__ __forceinline__ void load(u32 (&a)[4], int k) const { load_matrix4_transposed(a, at + static_cast<u32>(k * 16 * swizzle<COLS>::ROW_BYTES)); }
+    DEV left_columns of(u32 tile, int column0)
+    {
+        return {swizzle<COLS>::along(tile + lane_offset_b<COLS>(lane_id()), column0 / 8)};
+    }
+    __device__ __forceinline__ void load(u32 (&a)[4], int k) const
+    {
+        load_matrix4_transposed(a, at + static_cast<u32>(k * 16 * swizzle<COLS>::ROW_BYTES));
+    }
 };
 template <int COLS> struct right_columns { // columns from column0 on, stored as they are
     u32 at;
-    DEV right_columns of(u32 tile, int column0) { return {swizzle<COLS>::along(tile + lane_offset_b_transposed<COLS>(lane_id()), column0 / 8)}; }
+    DEV right_columns of(u32 tile, int column0)
+    {
+        return {swizzle<COLS>::along(tile + lane_offset_b_transposed<COLS>(lane_id()), column0 / 8)};
+    }
     __device__ __forceinline__ void load(u32 (&b)[4], int n, int k) const
     {
-        load_matrix4_transposed(b, swizzle<COLS>::along(at, 2 * n) + static_cast<u32>(k * 16 * swizzle<COLS>::ROW_BYTES));
+        load_matrix4_transposed(b,
+                                swizzle<COLS>::along(at, 2 * n) + static_cast<u32>(k * 16 * swizzle<COLS>::ROW_BYTES));
     }
 };
 template <int COLS> struct right_rows { // rows from row0 on are the columns
     u32 at;
-    DEV right_rows of(u32 tile, int row0) { return {tile + lane_offset_b<COLS>(lane_id()) + static_cast<u32>(row0 * swizzle<COLS>::ROW_BYTES)}; }
+    DEV right_rows of(u32 tile, int row0)
+    {
+        return {tile + lane_offset_b<COLS>(lane_id()) + static_cast<u32>(row0 * swizzle<COLS>::ROW_BYTES)};
+    }
     __device__ __forceinline__ void load(u32 (&b)[4], int n, int k) const
     {
         load_matrix4(b, swizzle<COLS>::along(at, 2 * k) + static_cast<u32>(n * 16 * swizzle<COLS>::ROW_BYTES));
@@ -49,7 +66,8 @@ template <int COLS> struct right_rows { // rows from row0 on are the columns
 };
 
 // c += 16 rows of DEPTH times 8 NB columns.
-template <int DEPTH, class LEFT, class RIGHT, int NB> DEV void add_product(float (&c)[NB][4], const LEFT &left, const RIGHT &right)
+template <int DEPTH, class LEFT, class RIGHT, int NB>
+DEV void add_product(float (&c)[NB][4], const LEFT &left, const RIGHT &right)
 {
 #pragma unroll 2 // more of them at once would take registers
     for (int k = 0; k < DEPTH / 16; k++) {
@@ -65,7 +83,7 @@ template <int DEPTH, class LEFT, class RIGHT, int NB> DEV void add_product(float
     }
 }
 
-// ---- results of a warp: 16 rows from row0 on, 8 NB columns from column0 on ------------------------------------
+// ---- results of a warp: 16 rows from row0 on, 8 NB columns from column0 on ---------------------------
 
 // The two rows of this lane; numbers of them.
 DEV int row_of(int row0, int r) { return row0 + lane_id() / 4 + 8 * r; }
@@ -95,17 +113,26 @@ template <int NB> DEV void scale_rows(float (&c)[NB][4], const row_pair &by)
         }
     }
 }
-template <int COLS> DEV u32 pair_at(u32 tile, int row, int column) { return tile + swizzle<COLS>::offset(row, column / 8) + static_cast<u32>(column % 8 * 2); }
+template <int COLS> DEV u32 pair_at(u32 tile, int row, int column)
+{
+    return tile + swizzle<COLS>::offset(row, column / 8) + static_cast<u32>(column % 8 * 2);
+}
 template <int COLS> DEV void load_pair(u32 tile, int row, int column, float &x, float &y)
 {
     unpack<cfg::element>(__float_as_uint(load_shared(pair_at<COLS>(tile, row, column))), x, y);
 }
-template <int COLS> DEV void store_pair(u32 tile, int row, int column, float x, float y) { store_shared(pair_at<COLS>(tile, row, column), pack<cfg::element>(x, y)); }
+template <int COLS> DEV void store_pair(u32 tile, int row, int column, float x, float y)
+{
+    store_shared(pair_at<COLS>(tile, row, column), pack<cfg::element>(x, y));
+}
 
-// ---- chunks ------------------------------------------------------------------------------------------------------
+// ---- chunks ------------------------------------------------------------------------------------------
 
 // The number of a chunk of this head among all that are left.
-DEV i64 chunk_of_head(const linear_back_params &p, const work &w, int place) { return chunk_number(p, w.s, place) * p.z.n_h + w.h; }
+DEV i64 chunk_of_head(const linear_back_params &p, const work &w, int place)
+{
+    return chunk_number(p, w.s, place) * p.z.n_h + w.h;
+}
 DEV i64 state_place(const linear_back_params &p, const work &w, int place, int part = 0)
 {
     return (chunk_of_head(p, w, place) * KEY_PARTS + part) * STATE_PITCH;
@@ -119,10 +146,12 @@ DEV const cfg::element *state_of(const void *base, const linear_back_params &p, 
 DEV int scale_place(int row, int column) { return STATE_ELEMENTS + (row / 64 * SLICES_V + column / 64) * 8; }
 
 // 64 rows of COLS elements of a tensor [b, h, t, d] from `place` on.
-template <int COLS, int OF_BLOCK = WALK_THREADS> DEV void load_tokens(u32 tile, const work &w, int place, const void *base, i64 offset, i64 stride, int columns)
+template <int COLS, int OF_BLOCK = WALK_THREADS>
+DEV void load_tokens(u32 tile, const work &w, int place, const void *base, i64 offset, i64 stride, int columns)
 {
     constexpr i64 WAY = cfg::REVERSE ? -1 : 1;
-    load_rows<COLS, OF_BLOCK>(tile, elements(base, offset + sequence::token(w.s, place) * stride), WAY * stride, w.s.length - place, columns);
+    load_rows<COLS, OF_BLOCK>(tile, elements(base, offset + sequence::token(w.s, place) * stride), WAY * stride,
+                              w.s.length - place, columns);
 }
 
 template <int ROWS> struct walked_rows { // of 64 columns, in the registers of a block
@@ -150,7 +179,8 @@ template <int ROWS> struct walked_rows { // of 64 columns, in the registers of a
     {
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            add_product<CHUNK_TOKENS>(x[m], left_columns<ROWS>::of(keys, row0(m)), right_columns<CHUNK_COLUMNS>::of(values, half_of() * HALF));
+            add_product<CHUNK_TOKENS>(x[m], left_columns<ROWS>::of(keys, row0(m)),
+                                      right_columns<CHUNK_COLUMNS>::of(values, half_of() * HALF));
         }
     }
     // Of a tensor's rows from `first_row` on.

@@ -1,19 +1,22 @@
-// linear/backward/rows.cuh: kernels that walk with rows of the state, all columns of them: tiles whose rows are the columns of the state (and the sum of
-// keys), and whose columns are key channels. What is a sum over value channels is so a sum over the rows of a tile.
+// linear/backward/rows.cuh: kernels that walk with rows of the state, all columns of them: tiles whose rows are the
+// columns of the state (and the sum of keys), and whose columns are key channels. What is a sum over value channels is
+// so a sum over the rows of a tile.
 //
-// bwd_queries goes forward: the gradients of q, and of k where the delta rule reads the state by it; bwd_keys goes back with the gradient of the state: that
-// of k where it is written, and of decays by token or key channel. Gradients are for each head of v, f32, [b, h, t, d] in the workspace.
+// bwd_queries goes forward: the gradients of q, and of k where the delta rule reads the state by it; bwd_keys goes back
+// with the gradient of the state: that of k where it is written, and of decays by token or key channel. Gradients are
+// for each head of v, f32, [b, h, t, d] in the workspace.
 //
 // Launch of both: sequences * h * ROW_SLICES blocks of 32 cfg::WARPS threads; no shared memory to ask for.
 #pragma once
 #include "linear/backward/parts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 using saved_rows = saved_tile<VALUES, rows::N, ROW_SLICES>;
 
-// The gradient of a decay is a difference in which a token's pair with itself is on both sides, however strong the decays are. It is left out of both, and comes
-// to dq and dk behind them.
+// The gradient of a decay is a difference in which a token's pair with itself is on both sides, however strong the
+// decays are. It is left out of both, and comes to dq and dk behind them.
 constexpr bool OWN_APART = GRADIENT_BY_KEY && !cfg::BONUS && cfg::CAUSAL;
 
 template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves other values, in the workspace
@@ -59,10 +62,12 @@ template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves oth
         q.put(to.q, [&](int) { return w.scale; });
         k.put(to.k);
         if constexpr (DECAY_BY_KEY) {
-            each_of_batch<TOKENS, rows::COLUMNS>(place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, w.first + i, cfg::D); });
+            each_of_batch<TOKENS, rows::COLUMNS>(
+                place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, w.first + i, cfg::D); });
         }
         if constexpr (DECAY_BY_VALUE) {
-            each_of_batch<TOKENS, rows::PAD>(place, [&](int n, int at, int j) { to.values[n][j] = w.channel(p, at, j, cfg::D_V); });
+            each_of_batch<TOKENS, rows::PAD>(
+                place, [&](int n, int at, int j) { to.values[n][j] = w.channel(p, at, j, cfg::D_V); });
         }
         if constexpr (cfg::NORMALISE) { // the row of the sum of keys, which vectors have left 0
             __syncthreads();
@@ -88,7 +93,10 @@ DEV void decay_rows(row_tile &t, const row_batch &b, int n)
         t.decay(b.all[n]);
     }
 }
-template <int W> DEV void column_of(const float (&from)[W], float (&x)[rows::N]) { load_vec<rows::N, float>(&from[rows::column()], x); }
+template <int W> DEV void column_of(const float (&from)[W], float (&x)[rows::N])
+{
+    load_vec<rows::N, float>(&from[rows::column()], x);
+}
 
 // The state of the other side, with what flows in at one end: [d, d_v] and the sum of keys.
 DEV void load_rows(row_tile &t, const work &w, const float *state, i64 s_i, i64 s_j, const float *norm, i64 norm_i)
@@ -108,12 +116,16 @@ DEV float *key_row(float *base, const linear_back_params &p, const work &w, int 
 {
     return base + (line_of(p, w, place) * cfg::D + w.first + rows::column());
 }
-DEV bool writes_row(const work &w, int place) { return w.has(place) && rows::column() < w.left && lane_id() % ROW_LANES < 4; }
+DEV bool writes_row(const work &w, int place)
+{
+    return w.has(place) && rows::column() < w.left && lane_id() % ROW_LANES < 4;
+}
 
-// ---- queries ------------------------------------------------------------------------------------------------
+// ---- queries -----------------------------------------------------------------------------------------
 
 // ahead(): where the state has been decayed, and the token has not written.
-template <bool READS, bool WRITES, class F> DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N], float (&dk)[rows::N], const F &ahead)
+template <bool READS, bool WRITES, class F>
+DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N], float (&dk)[rows::N], const F &ahead)
 {
     if constexpr (READS && cfg::BONUS) {
         t.read(b.out[n], dq);
@@ -137,7 +149,8 @@ template <bool READS, bool WRITES, class F> DEV void step_rows(row_tile &t, cons
 }
 
 // q times its gradient, and k times what it reads by; 0 beyond the sequence.
-DEV void store_queries(const linear_back_params &p, const work &w, const row_batch &b, int place, int n, const float (&dq)[rows::N], const float (&dk)[rows::N])
+DEV void store_queries(const linear_back_params &p, const work &w, const row_batch &b, int place, int n,
+                       const float (&dq)[rows::N], const float (&dk)[rows::N])
 {
     if (!writes_row(w, place)) {
         return;
@@ -210,7 +223,8 @@ DEV void back_queries(const linear_back_params &p)
     const work w = work::of_block<ROW_SLICES, rows::COLUMNS>(p, cfg::D);
     row_loader loader(p, w);
     row_tile t;
-    load_rows(t, w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j, head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h), p.norm_i);
+    load_rows(t, w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j,
+              head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h), p.norm_i);
     if constexpr (cfg::CAUSAL) {
         walk_rows<true, true>(shared, loader, t);
     } else {
@@ -219,7 +233,7 @@ DEV void back_queries(const linear_back_params &p)
     }
 }
 
-// ---- keys ---------------------------------------------------------------------------------------------------
+// ---- keys --------------------------------------------------------------------------------------------
 
 template <bool READS, bool WRITES> DEV void step_rows_back(row_tile &t, const row_batch &b, int n, float (&dk)[rows::N])
 {
@@ -325,8 +339,10 @@ struct key_gradients {
         }
         store_vec<rows::N, float>(at, dq);
     }
-    // Less what is written, and what is read: with a bonus the state ahead of the token's decay, so that it is a matter of the decays before.
-    __device__ __forceinline__ void add_terms(const row_batch &b, int place, int n, const float (&dk)[rows::N], float (&sum)[rows::N])
+    // Less what is written, and what is read: with a bonus the state ahead of the token's decay, so that it is a matter
+    // of the decays before.
+    __device__ __forceinline__ void add_terms(const row_batch &b, int place, int n, const float (&dk)[rows::N],
+                                              float (&sum)[rows::N])
     {
         float k[rows::N];
         column_of(b.k[n], k);
@@ -335,7 +351,10 @@ struct key_gradients {
         if (!cfg::BONUS || (reader % CHUNK != 0 && w.has(reader))) {
             float q[rows::N];
             float dq[rows::N];
-            load_vec<rows::N, cfg::element>(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + sequence::token(w.s, reader) * p.q_t + w.first + rows::column()), q);
+            load_vec<rows::N, cfg::element>(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h +
+                                                              sequence::token(w.s, reader) * p.q_t + w.first +
+                                                              rows::column()),
+                                            q);
             load_vec<rows::N, float>(key_row(p.dq_head, p, w, reader), dq);
 #pragma unroll
             for (int i = 0; i < rows::N; i++) {
@@ -361,7 +380,8 @@ struct key_gradients {
     }
 };
 
-template <bool READS, bool WRITES> DEV void walk_rows_back(row_batch (&shared)[2], row_loader &loader, row_tile &t, key_gradients &out)
+template <bool READS, bool WRITES>
+DEV void walk_rows_back(row_batch (&shared)[2], row_loader &loader, row_tile &t, key_gradients &out)
 {
     constexpr int TOKENS = row_batch::TOKENS;
     const work &w = loader.w;
@@ -411,8 +431,8 @@ DEV void back_keys(const linear_back_params &p)
     const work w = work::of_block<ROW_SLICES, rows::COLUMNS>(p, cfg::D);
     row_loader loader(p, w);
     row_tile t;
-    load_rows(t, w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i, p.dstate_out_j,
-              head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h), p.dnorm_out_i);
+    load_rows(t, w, head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h), p.dstate_out_i,
+              p.dstate_out_j, head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h), p.dnorm_out_i);
     key_gradients out{p, w, {}};
     if constexpr (cfg::CAUSAL) {
         walk_rows_back<true, true>(shared, loader, t, out);
@@ -425,9 +445,17 @@ DEV void back_keys(const linear_back_params &p)
 } // namespace linear
 
 #if LATHE_COMPILED(bwd_queries)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_queries)(const __grid_constant__ linear_back_params p) { linear::back_queries(p); }
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_queries)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_queries(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_keys)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_keys)(const __grid_constant__ linear_back_params p) { linear::back_keys(p); }
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_keys)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_keys(p);
+}
 #endif

@@ -1,13 +1,15 @@
-// linear/backward/tokens.cuh: kernels for each token by itself: the gradient of a normaliser, the gradients of inputs that the decay, beta, the bonus and the
-// scale are made of, the gradients of q and k from those for each head of v, and that of v from parts.
+// linear/backward/tokens.cuh: kernels for each token by itself: the gradient of a normaliser, the gradients of inputs
+// that the decay, beta, the bonus and the scale are made of, the gradients of q and k from those for each head of v,
+// and that of v from parts.
 //
-// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of k; of bwd_decay one for each sequence and
-// head of v. No shared memory to ask for.
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of
+// k; of bwd_decay one for each sequence and head of v. No shared memory to ask for.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/parts.cuh"
 
-namespace linear {
+namespace linear
+{
 
 using back::add_sum;
 using back::give_sum;
@@ -38,17 +40,19 @@ template <class F> DEV float warp_sum(int n, const F &f)
     return lanes_sum<32>(sum);
 }
 
-// ---- a normaliser -------------------------------------------------------------------------------------------
+// ---- a normaliser ------------------------------------------------------------------------------------
 
-// Where the pass goes by chunks of the additive family, what flows back to o is divided at once, and rounded. What flows back to
-// a divisor is then of the rounded numbers, too: a score gets the difference of both, which is 0 where a token sees itself alone.
+// Where the pass goes by chunks of the additive family, what flows back to o is divided at once, and rounded. What
+// flows back to a divisor is then of the rounded numbers, too: a score gets the difference of both, which is 0 where a
+// token sees itself alone.
 template <class P> DEV void back_divisors(const P &p)
 {
     const token_block k = token_block::of_block(p.z, p.z.n_h);
     for (int n = static_cast<int>(threadIdx.x) / 32; n < k.left; n += TOKEN_WARPS) {
         const int t = k.first + n;
         const i64 line = token_line(p.z, k.b, k.h, t);
-        const dout_element *out = static_cast<const dout_element *>(p.dout) + (k.b * p.dout_b + k.h * p.dout_h + t * p.dout_t);
+        const dout_element *out =
+            static_cast<const dout_element *>(p.dout) + (k.b * p.dout_b + k.h * p.dout_h + t * p.dout_t);
         const float factor = p.divided[2 * line];
         const auto divided = [&](int j) {
             const float x = factor * to_float(out[j]);
@@ -67,7 +71,7 @@ template <class P> DEV void back_divisors(const P &p)
     }
 }
 
-// ---- decays, where the pass went by chunks ----------------------------------------------------------------------
+// ---- decays, where the pass went by chunks -----------------------------------------------------------
 
 // Over the lanes behind this one.
 DEV float sum_behind(float x)
@@ -98,7 +102,8 @@ DEV float read_less_written(const linear_back_params &p, const work &w, int plac
 // A decay that leaves less than 2^-25: its gradient is beyond the digits of what is a difference here.
 constexpr float LOST_LOG = -17.33f;
 
-// The gradient of a logarithm: what reads the state from its token on times its gradient, less what is written, and the last state times its gradient.
+// The gradient of a logarithm: what reads the state from its token on times its gradient, less what is written, and the
+// last state times its gradient.
 DEV void back_decay(const linear_back_params &p)
 {
     constexpr int EACH = 4, AT_ONCE = EACH * TOKEN_THREADS;
@@ -144,7 +149,7 @@ DEV void back_decay(const linear_back_params &p)
     }
 }
 
-// ---- gradients of inputs ------------------------------------------------------------------------------------
+// ---- gradients of inputs -----------------------------------------------------------------------------
 
 constexpr int SLOTS = max_of(variant::SITES, 1);
 constexpr int CHANNELS = max_of(cfg::D, cfg::D_V), PER_LANE = (CHANNELS + 31) / 32;
@@ -155,7 +160,8 @@ struct seeds {
 };
 
 // Does a site or a seed need sums over channels? Else a token is one thread's work, not a warp's.
-constexpr bool SITES_HAVE_CHANNELS = !cfg::BY_CHUNK || cfg::BONUS || variant::WANTS[OF_SCALE] || (variant::WANTS[OF_DECAY] && (DECAY_BY_KEY || DECAY_BY_VALUE));
+constexpr bool SITES_HAVE_CHANNELS = !cfg::BY_CHUNK || cfg::BONUS || variant::WANTS[OF_SCALE] ||
+                                     (variant::WANTS[OF_DECAY] && (DECAY_BY_KEY || DECAY_BY_VALUE));
 constexpr int TOKEN_LANES = SITES_HAVE_CHANNELS ? 32 : 1;
 DEV bool leads_token() { return lane_id() % TOKEN_LANES == 0; }
 
@@ -164,7 +170,10 @@ struct site_sums { // over the tokens of a warp, as far as the address allows
     float channel[SLOTS][PER_LANE];
 };
 
-template <int G> DEV constexpr bool has_channels() { return variant::SITE_OF[G] == OF_BONUS || (variant::SITE_OF[G] == OF_DECAY && (DECAY_BY_KEY || DECAY_BY_VALUE)); }
+template <int G> DEV constexpr bool has_channels()
+{
+    return variant::SITE_OF[G] == OF_BONUS || (variant::SITE_OF[G] == OF_DECAY && (DECAY_BY_KEY || DECAY_BY_VALUE));
+}
 
 struct token {
     const linear_back_params &p;
@@ -174,13 +183,26 @@ struct token {
     variant::row row;
     float scale;
 
-    __device__ __forceinline__ const cfg::element *q() const { return elements(p.q, b * p.q_b + head.h_kv * p.q_h + t * p.q_t); }
-    __device__ __forceinline__ const cfg::element *k() const { return elements(p.k, b * p.k_b + head.h_kv * p.k_h + t * p.k_t); }
-    __device__ __forceinline__ const cfg::element *v() const { return elements(p.v, b * p.v_b + h * p.v_h + t * p.v_t); }
-    __device__ __forceinline__ const dout_element *out() const { return static_cast<const dout_element *>(p.dout) + (b * p.dout_b + h * p.dout_h + t * p.dout_t); }
+    __device__ __forceinline__ const cfg::element *q() const
+    {
+        return elements(p.q, b * p.q_b + head.h_kv * p.q_h + t * p.q_t);
+    }
+    __device__ __forceinline__ const cfg::element *k() const
+    {
+        return elements(p.k, b * p.k_b + head.h_kv * p.k_h + t * p.k_t);
+    }
+    __device__ __forceinline__ const cfg::element *v() const
+    {
+        return elements(p.v, b * p.v_b + h * p.v_h + t * p.v_t);
+    }
+    __device__ __forceinline__ const dout_element *out() const
+    {
+        return static_cast<const dout_element *>(p.dout) + (b * p.dout_b + h * p.dout_h + t * p.dout_t);
+    }
 };
 
-// What weighs the token's own pair gets: v do; with a normaliser, in which the pair is, too, v do by the divisor and what flows back to that.
+// What weighs the token's own pair gets: v do; with a normaliser, in which the pair is, too, v do by the divisor and
+// what flows back to that.
 DEV float back_own(const token &at)
 {
     const float sum = warp_sum(cfg::D_V, [&](int j) { return to_float(at.v()[j]) * to_float(at.out()[j]); });
@@ -221,7 +243,8 @@ DEV seeds seeds_of(const token &at, float own)
         });
     }
     if constexpr (GRADIENT_BY_KEY && !DECAY_BY_KEY) {
-        s.decay = cfg::BY_CHUNK ? sum_of_parts(p, at.line) : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
+        s.decay = cfg::BY_CHUNK ? sum_of_parts(p, at.line)
+                                : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
     }
     if constexpr (variant::WANTS[OF_DELTA]) {
         s.delta = delta_seed(p, at);
@@ -295,7 +318,8 @@ template <int G> DEV void leave_site(const site_sums &sums, const linear_back_pa
 #pragma unroll
         for (int n = 0; n < PER_LANE; n++) {
             if (lane_id() + 32 * n < N) {
-                add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, lane_id() + 32 * n), sums.channel[G][n]);
+                add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, lane_id() + 32 * n),
+                        sums.channel[G][n]);
             }
         }
     }
@@ -309,7 +333,14 @@ DEV void back_tokens(const linear_back_params &p)
     site_sums sums = {};
     for (int n = static_cast<int>(threadIdx.x) / TOKEN_LANES; n < k.left; n += TOKEN_THREADS / TOKEN_LANES) {
         const int t = k.first + n;
-        const token at{p, k.b, k.h, t, token_line(p.z, k.b, k.h, t), head, variant::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)), scale};
+        const token at{p,
+                       k.b,
+                       k.h,
+                       t,
+                       token_line(p.z, k.b, k.h, t),
+                       head,
+                       variant::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)),
+                       scale};
         float own = 0.0f;
         if constexpr (cfg::BONUS) {
             own = back_own(at);
@@ -323,7 +354,7 @@ DEV void back_tokens(const linear_back_params &p)
     repeat<0, variant::SITES>([&]<int G>() { leave_site<G>(sums, p, head); });
 }
 
-// ---- q and k ------------------------------------------------------------------------------------------------
+// ---- q and k -----------------------------------------------------------------------------------------
 
 template <bool WIDE_RESULT> DEV void store_four(void *base, i64 place, const float (&x)[4])
 {
@@ -379,7 +410,7 @@ DEV void back_heads(const linear_back_params &p)
     }
 }
 
-// ---- v ------------------------------------------------------------------------------------------------------
+// ---- v -----------------------------------------------------------------------------------------------
 
 // dv from what blocks with a part of the key channels each have left.
 template <int PARTS, class P> DEV void back_values(const P &p)
@@ -418,24 +449,41 @@ template <int PARTS, class P> DEV void back_values(const P &p)
 } // namespace linear
 
 #if LATHE_COMPILED(bwd_divisors)
-extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_divisors)(const __grid_constant__ linear_back_params p) { linear::back_divisors(p); }
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS)
+    LATHE_ENTRY(bwd_divisors)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_divisors(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_decay)
-extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_decay)(const __grid_constant__ linear_back_params p) { linear::back_decay(p); }
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS)
+    LATHE_ENTRY(bwd_decay)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_decay(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_tokens)
-extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_tokens)(const __grid_constant__ linear_back_params p) { linear::back_tokens(p); }
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS)
+    LATHE_ENTRY(bwd_tokens)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_tokens(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_values)
-extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_values)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS)
+    LATHE_ENTRY(bwd_values)(const __grid_constant__ linear_back_params p)
 {
     linear::back_values<(cfg::D + 127) / 128>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_heads)
-extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_heads)(const __grid_constant__ linear_back_params p) { linear::back_heads(p); }
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS)
+    LATHE_ENTRY(bwd_heads)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_heads(p);
+}
 #endif
