@@ -1,5 +1,5 @@
--- hstu.lua: weights silu(score) / n in place of a softmax, causal, with a learned bias by distance; the last targets[b] tokens are candidates,
--- which see the history and themselves (HSTU, Zhai et al. 2024). n is len_kv where it is not given
+-- hstu.lua: weights silu(score) / n in place of a softmax, causal, with a learned bias by distance, whose last entry serves all larger ones; the
+-- last targets[b] tokens are candidates, which see the history and themselves (HSTU, Zhai et al. 2024). n is len_kv where it is not given
 local function length(at, x) return f32(where(gt(x.n, 0), x.n, max(at.len_kv, 1))) end
 local silu_weights = online_func {
   online_rowscales = {},

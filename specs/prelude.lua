@@ -233,3 +233,30 @@ function neighbours(axes)                                -- near(q, kv, n, x): p
   end
   return near
 end
+
+-- Causal convolution over time by channel (short_conv): tokens [b, t, c], weight [c, taps], the last tap for the token itself; state [seqs, taps - 1, c]:
+-- the tokens before each sequence. Of packed ones `since` has places in sequences and, beside a state, `seq` their numbers; else batch b is sequence b.
+function short_conv_inputs(taps, learned)
+  return {
+    tokens = tensor("float", "b", "t", "c", { grad = learned }), weight = tensor("float", "c", taps, { grad = learned }),
+    bias = tensor("float", "c", { optional = true, grad = learned }), state = tensor("float", "seqs", taps - 1, "c", { optional = true, grad = learned }),
+    since = tensor("i32", "b", "t", { range = { -1, "t" }, default = -1 }), seq = tensor("i32", "b", "t", { range = { -1, "seqs" }, default = -1 }),
+  }
+end
+function short_conv_place(p, at, t)                      -- of token t in its sequence
+  local since = p.since(at.b, t)
+  return where(lt(since, 0), t, since)
+end
+function short_conv_token(p, at, t) return p.tokens(at.b, t, at.c) end
+function short_conv_sum(taps, p, at, t, token)           -- at token t; token(p, at, t) is what a token is worth
+  local place, seq = short_conv_place(p, at, t), p.seq(at.b, t)
+  local sum = p.bias(at.c) + p.weight(at.c, taps - 1) * token(p, at, t)
+  for k = 1, taps - 1 do
+    local before = p.state(where(lt(seq, 0), at.b, seq), clamp(taps - 1 + place - k, 0, taps - 2), at.c)
+    sum = sum + p.weight(at.c, taps - 1 - k) * where(ge(place, k), token(p, at, max(t - k, 0)), before)
+  end
+  return sum
+end
+local function silu_slope(u) local s = sigmoid(u) return s * (1.0 + u * (1.0 - s)) end
+function short_conv_act(on) return ({ [0] = itself, silu })[on] end
+function short_conv_slope(on, u) return ({ [0] = 1.0, silu_slope(u) })[on] end

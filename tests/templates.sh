@@ -54,6 +54,7 @@ sizes() {
     flamingo) echo "$2,images=16" ;;
     graphormer) echo "$2,distances=16,kinds=16" ;;
     pair_bias) echo "$2,pairs=1" ;;
+    sandwich) echo "$2,distances=32768" ;;
     shared_prefix) echo "$2,docs=64" ;;
     *) echo "$2" ;;
     esac

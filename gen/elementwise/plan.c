@@ -145,6 +145,7 @@ struct flow {
     bool lists;
     bool pairs;   /* side by side: 16 bytes are 4 of them */
     bool chained; /* lines of inputs at places that are read, and no operands */
+    bool lines;   /* bytes are those of lines of inputs, for want of operands */
 };
 
 /* Where a map has no operands: the inputs that it reads along its last dim. */
@@ -163,6 +164,7 @@ static void line_bytes(const struct kernel_request *r, const struct ir *ir, cons
             continue;
         const int size = (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
         f->bytes += size;
+        f->lines = true;
         f->smallest = size < f->smallest ? size : f->smallest;
         for (int d = 0; d + 1 < n->n_args; d++)
             f->chained |= ir_depends_on(ir, n->arg[d], OP_LOAD, -1);
@@ -283,11 +285,14 @@ static void flow_lean(struct plan *plan, const struct flow *f)
 
 static void choose_flow(struct plan *plan, const struct ir *ir, const struct flow *f, int sm_count)
 {
-    enum { PART_STEPS = 16 }; /* at least, of a part of a sum */
+    enum {
+        PART_STEPS = 16 /* at least, of a part of a sum */,
+        MOST_LINES = 16 /* bytes of a point, for 8 points */
+    };
     const bool adds = f->sums || f->scatters;
     const bool lean = !adds && !f->lists && !plan->maps.long_loops && ir->n_maps == 1;
     plan->maps.threads = 256;
-    plan->maps.vector = f->smallest == 4 || f->pairs ? 4 : 8;
+    plan->maps.vector = f->smallest == 4 || f->pairs || (f->lines && f->bytes > MOST_LINES) ? 4 : 8;
     plan->maps.unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->maps.vector);
     plan->maps.min_blocks = plan->maps.long_loops || f->sums || f->bytes * plan->maps.vector > 72 ? 2 : 3;
     plan->maps.blocks = 8 * sm_count;

@@ -62,6 +62,7 @@ draw() { # draw SPEC KIND
     shared_prefix) "$LATHE" draw "$1" --problem h=2,q=256,d=64,docs=5 --seed 8 --pixels 192 -o "$out/$1.png" ;;
     graphormer) "$LATHE" draw "$1" --problem h=2,q=48,d=64,distances=6,kinds=4 --pixels 192 -o "$out/$1.png" ;;
     pair_bias) "$LATHE" draw "$1" --problem b=1,h=2,q=48,d=64,pairs=1 --pixels 192 -o "$out/$1.png" ;;
+    sandwich) "$LATHE" draw "$1" --problem "$3,distances=512" --pixels 192 -o "$out/$1.png" ;;
     hstu) "$LATHE" draw "$1" --problem "$3,distances=256" --pixels 192 -o "$out/$1.png" ;;
     forgetting) "$LATHE" draw "$1" --problem h=2,q=48,d=64 --pixels 192 -o "$out/$1.png" ;;
     block_mask) "$LATHE" draw "$1" --problem "$3,q_blocks=8,kv_blocks=8" --pixels 192 -o "$out/$1.png" ;;
@@ -89,7 +90,8 @@ entry() {
 # Group: what a name has in common with others.
 group_of() {
     case $1 in
-    *lrpe* | rope*) echo 'Positions' ;;
+    *lrpe* | rope* | sandwich_table) echo 'Positions' ;;
+    *_conv | short_conv_*) echo 'Convolutions over time' ;;
     *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
     *norm* | differential) echo 'Norms' ;;
     *cumsum* | *cumsumexp*) echo 'Scans' ;;
@@ -102,6 +104,7 @@ group_of() {
 groups='Softmax and losses
 Norms
 Scans
+Convolutions over time
 Selection
 Packed sequences and pooling
 Activations and gates

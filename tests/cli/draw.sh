@@ -50,6 +50,7 @@ while read -r spec kind; do
         flamingo) more=,images=4 ;;
         graphormer) more=,distances=7,kinds=5 ;;
         pair_bias) more=,b=1,pairs=1 ;;
+        sandwich) more=,distances=600 ;;
         shared_prefix) more=,docs=8 ;;
         esac
         expect 0 '"panels":[{' '*' draw "$spec" --json --problem "h=2$more" --seed 3

@@ -24,6 +24,7 @@ for spec in $("$LATHE" list --names); do
     flamingo) problem=$small,images=3 more='--set tokens=20' ;;
     graphormer) problem=$small,distances=7,kinds=5 ;;
     pair_bias) problem=$small,pairs=1 ;;
+    sandwich) problem=$small,distances=80 ;;
     shared_prefix) problem=$small,docs=4 ;;
     natten_2d) more='--set n_2=10' ;;
     natten_3d) more='--set n_2=4 --set n_3=5' ;;

@@ -266,6 +266,7 @@ for spec in $(cat wanted.txt); do
     flamingo) sizes='--problem images=4' ;;
     graphormer) sizes='--problem distances=7,kinds=5' ;;
     pair_bias) sizes='--problem pairs=1' ;;
+    sandwich) sizes='--problem distances=1024' ;;
     shared_prefix) sizes='--problem docs=8' ;;
     esac
     expect 0 "$spec" '' "$LATHE" gen "$spec" $sizes --arch sm_80 -o "$spec.cu"

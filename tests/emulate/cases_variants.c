@@ -48,6 +48,8 @@ static struct test_case variant(const char *spec, lathe_dtype dtype, int d, int 
 {
     struct test_case c = case_of_attention("variants", spec, NULL, dtype, d, d, sm);
     c.pass = pass;
+    if (strcmp(spec, "sandwich") == 0)
+        c.dim[SYM_FREE] = 300; /* distances */
     if (strcmp(spec, "pair_bias") ==
         0) { /* all batches share the bias: heads and batches add to one element */
         c.dim[SYM_FREE] = 1;
@@ -56,8 +58,46 @@ static struct test_case variant(const char *spec, lathe_dtype dtype, int d, int 
     return c;
 }
 
+/* Convolutions over time: channels in vectors and beside them, sequences shorter and longer than the taps,
+ * without what is optional; the backward pass of those that have one. */
+static void add_convolutions(struct case_list *list)
+{
+    static const char *const CONV[] = {"short_conv", "short_conv_back", "rms_norm_conv", "short_conv_step"};
+    static const struct {
+        const char *sizes;
+        enum layout layout;
+        bool absent, deterministic;
+    } SIZE[] = {
+        {"b=2,t=19,c=40,seqs=5", LAYOUT_COMPACT, false, false},
+        {"b=1,t=70,c=33,seqs=11", LAYOUT_MISALIGNED, false, true},
+        {"b=3,t=2,c=16,seqs=4", LAYOUT_PADDED, true, false},
+        {"b=1,t=1,c=264,seqs=1", LAYOUT_SWAPPED, false, false},
+        {"b=2,t=0,c=8,seqs=2", LAYOUT_COMPACT, true, false},
+    };
+    for (int i = 0; i < COUNT(CONV) * COUNT(SIZE); i++)
+        for (int pass = LATHE_FORWARD; pass <= (i / COUNT(SIZE) % 2 ? LATHE_FORWARD : LATHE_BACKWARD);
+             pass++) {
+            const int k = i % COUNT(SIZE);
+            struct test_case c;
+            memset(&c, 0, sizeof c);
+            for (int d = 0; d < SYM_COUNT; d++)
+                c.dim[d] = -1;
+            c.group = "variants";
+            c.spec = CONV[i / COUNT(SIZE)];
+            c.pass = (lathe_pass)pass;
+            c.dtype = k == 1 ? LATHE_F32 : k == 3 ? LATHE_F16 : LATHE_BF16;
+            c.sm = k == 3 ? 80 : 90;
+            c.sizes = SIZE[k].sizes;
+            c.layout = SIZE[k].layout;
+            c.absent = SIZE[k].absent;
+            c.deterministic = pass == LATHE_BACKWARD && SIZE[k].deterministic;
+            case_add(list, &c);
+        }
+}
+
 void group_variants(struct case_list *list, bool full)
 {
+    add_convolutions(list);
     for (int i = 0; i < COUNT(SPEC); i++) {
         const lathe_dtype one = i % 2 ? LATHE_F16 : LATHE_BF16;
         const lathe_dtype other = i % 2 ? LATHE_BF16 : LATHE_F16;

@@ -298,9 +298,11 @@ static bool variant_value(const struct tensor *t, const struct test_case *c, int
         }
     }
     if (is(t, "first") || is(t, "last"))
-        *value = (double)(9 * (flat % last) + (is(t, "last") ? 20 : 0));
+        *value = fmin((double)(9 * (flat % last) + (is(t, "last") ? 20 : 0)), (double)c->dim[SYM_Q]);
     else if (is(t, "prefix"))
         *value = (double)(flat % last - 1);
+    else if (is(t, "since") || is(t, "seq")) /* sequences of 7 tokens */
+        *value = (double)(is(t, "since") ? flat % last % 7 : flat % last / 7);
     else if (is(t, "gates"))
         *value = -0.05 * (double)(flat % last) - 0.02 * uniform(state);
     else

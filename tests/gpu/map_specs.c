@@ -86,6 +86,9 @@ static const char *const PACKED_CHUNKS[] = {"chunks=257,ends=32", "chunks=31,end
 static const char *const POOLS[] = {"chunks=9,steps=4,d=40,tokens=64",  "chunks=33,steps=8,d=257,tokens=60",
                                     "chunks=1,steps=4,d=1,tokens=58",   "chunks=0,steps=4,d=8,tokens=60",
                                     "chunks=65,steps=5,d=33,tokens=70", NULL};
+static const char *const CONVOLVED[] = {"b=2,t=33,c=257,seqs=8", "b=1,t=257,c=64,seqs=5",
+                                        "b=3,t=2,c=33,seqs=9",   "b=1,t=1,c=1025,seqs=4",
+                                        "b=2,t=0,c=64,seqs=6",   NULL};
 static const char *const NO_SIZES[] = {"n=0", NULL};
 
 #define ACTIVATION(name)                                                                                     \
@@ -204,6 +207,22 @@ const struct map_spec map_specs[] = {
      {LEARNED("values", "tokens d", 1.0, true), WHOLE("first", "chunks", 0.0, 50.0),
       WHOLE("length", "chunks", 0.0, 8.0), WHOLE("place", "steps", 0.0, 3.0), OUT("mean", "chunks d", NULL),
       END}},
+#define CONV                                                                                                 \
+    LEARNED("tokens", "b t c", 1.0, true), LEARNED("weight", "c 4", 0.5, true),                              \
+        LEARNED("bias", "c", 0.5, false), LEARNED("state", "seqs 3 c", 1.0, true),                           \
+        WHOLE("since", "b t", -1.0, 0.0), WHOLE("seq", "b t", 0.0, 3.0), OUT("y", "b t c", NULL)
+    {"short_conv", CONVOLVED, 0, false, false, false, {CONV, END}},
+    {"rms_norm_conv",
+     CONVOLVED,
+     0,
+     false,
+     false,
+     false,
+     {CONV,
+      {{"rstd", ROLE_INPUT, LATHE_F32, "b t", FILL_NORMAL, 1.0, 0.3, false, false, true}, NULL, false, true},
+      LEARNED("gain", "c", 1.0, true),
+      END}},
+#undef CONV
     {"packed_offsets",
      ENDS,
      0,
