@@ -258,5 +258,15 @@ function short_conv_sum(taps, p, at, t, token)           -- at token t; token(p,
   return sum
 end
 local function silu_slope(u) local s = sigmoid(u) return s * (1.0 + u * (1.0 - s)) end
+function short_conv_gradient(taps, on, p, at)            -- of a token, p.grad being that of y
+  local function du(t) return p.grad(at.b, t, at.c) * short_conv_slope(on, short_conv_sum(taps, p, at, t, short_conv_token)) end
+  local sum = p.weight(at.c, taps - 1) * du(at.t)
+  for k = 1, taps - 1 do
+    local t = min(at.t + k, at.n_t - 1)
+    local later = lt(at.t + k, at.n_t) & ge(short_conv_place(p, at, t), k) -- of the same sequence
+    sum = sum + p.weight(at.c, taps - 1 - k) * where(later, du(t), 0.0)
+  end
+  return sum
+end
 function short_conv_act(on) return ({ [0] = itself, silu })[on] end
 function short_conv_slope(on, u) return ({ [0] = 1.0, silu_slope(u) })[on] end
