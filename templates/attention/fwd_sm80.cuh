@@ -265,8 +265,8 @@ DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 share
 
 // ---- kernel ------------------------------------------------------------------------------------------
 
+// 1 block a multiprocessor in f32: all registers that it asks for, or a few spill
 #if LATHE_COMPILED(fwd)
-// 1: all registers that it asks for, or a few spill
 extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0)
     LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)
 {

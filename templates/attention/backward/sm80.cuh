@@ -160,8 +160,8 @@ namespace smem_bytes
 constexpr int bwd = back::layout::BYTES;
 }
 
+// 1 block a multiprocessor in f32: all registers that it asks for, or a few spill
 #if LATHE_COMPILED(bwd)
-// 1: all registers that it asks for, or a few spill
 extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0)
     LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
