@@ -134,7 +134,11 @@ forward_files() {
         [ $spec != mla_decoupled ] || continue # d2 comes on top of these; below
         spills=0
         [ $spec != dropout ] || spills=192 # ptxas keeps what calls of the generator share for as long as it can
-        [ $spec != nsa_selected ] || spills=48 # a row has 16 entries
+        case $spec in # places of a pair on grids and graphs, beside all that a pair has
+        nsa_selected | natten_3d) spills=48 ;; # a row has 16 entries; six coordinates
+        graphormer) spills=80 ;;
+        sliding_tile) spills=160 ;;
+        esac
         for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
             gen $spec dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         done
@@ -250,6 +254,11 @@ backward_files() {
         [ $spec != alibi ] || spills=32 # in f32 a place or two, as above
         [ $spec != nsa_compressed ] || spills=192 # a gradient for each pair, at an address of 64 bits
         [ $spec != nsa_selected ] || spills=960 # a row has 16 entries, which each pair asks about; most of it in rows with large finals, hardly ever
+        case $spec in
+        natten_2d | natten_3d | sliding_tile) spills=384 ;; # coordinates on a grid, of which each pair makes its neighbours
+        pair_bias) spills=256 ;;                            # a gradient for each pair
+        graphormer) spills=640 ;;                           # the same, and two tables
+        esac
         gen $spec dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
         gen $spec dtype=f32,h=16,q=4096,d=64 sm_80 '' backward
         gen $spec dtype=f32,h=16,q=4096,d=128 sm_90a '' backward
