@@ -117,6 +117,7 @@ static bool has_folded(const struct kernel_request *r, char *said)
     return false;
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of a feature
 static bool has_combine(const struct kernel_request *r, char *said)
 {
     (void)said;
@@ -131,6 +132,7 @@ static const struct selected_blocks *lists_of(const struct kernel_request *r)
     return w && w->selected.n > 0 ? &w->selected : NULL;
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of a feature
 static bool has_lists(const struct kernel_request *r, char *said)
 {
     (void)said;
