@@ -42,7 +42,7 @@ struct kind_row {
     lathe_status (*lower)(struct kernel_request *r);
     void (*release)(struct kernel_request *r);
     const struct template_row
-        *templates; /* in the order in which they are preferred, up to one without a name */
+        *templates;                 /* in the order in which they are preferred, up to one without a name */
     const struct feature *features; /* which bits of their columns name (plan/serves.h); NULL: none */
     /* Of a plan, for `lathe explain`: its numbers and reason; how many parts its work has, of which each
        keeps a multiprocessor busy, and what they are, where that is known (NULL: it never is). */

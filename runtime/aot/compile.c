@@ -105,10 +105,11 @@ static lathe_status bundle_unit(const struct compiler *compiler, struct aot_unit
         return lathe__fail(err, LATHE_COMPILE, "NVRTC gave no code for %s", unit->source.label);
     TRY(lathe__bundle(compiler, piece, n, &unit->image, &unit->image_size, &how, err));
     if (n > 1 && strcmp(lathe__image_kind(unit->image, unit->image_size), "fatbin") != 0)
-        return lathe__fail(err, LATHE_CACHE,
-                           "several architectures in one image need libnvfatbin or the toolkit's program "
-                           "fatbinary, and neither was found; give one --arch, or install the CUDA toolkit, or pip's "
-                           "nvidia-nvfatbin (CUDA 12: nvidia-nvfatbin-cu12)");
+        return lathe__fail(
+            err, LATHE_CACHE,
+            "several architectures in one image need libnvfatbin or the toolkit's program "
+            "fatbinary, and neither was found; give one --arch, or install the CUDA toolkit, or pip's "
+            "nvidia-nvfatbin (CUDA 12: nvidia-nvfatbin-cu12)");
     lathe__sha256_start(&s);
     lathe__sha256_add(&s, unit->image, unit->image_size);
     lathe__sha256_finish(&s, unit->image_digest);

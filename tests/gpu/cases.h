@@ -95,7 +95,8 @@ const char *mask_reference(const char *name);
 lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err);
 /* Rowwise: is some gradient added up by atomics? Only where it is asked for has it the same bits again. */
 bool spec_scatters(const struct spec_row *spec);
-/* Has an input an element for each pair, to which the heads of a group, or batches, add? Their order is not to be had. */
+/* Has an input an element for each pair, to which the heads of a group, or batches, add? Their order is not
+ * to be had. */
 bool spec_adds_by_head(const struct spec_row *spec);
 /* Attention: is v no argument, but the first elements of k? */
 bool spec_values_in_keys(const struct spec_row *spec);
