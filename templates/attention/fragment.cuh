@@ -3,8 +3,8 @@
 #pragma once
 #include "common/contract.cuh"
 
-// Of mma.sync and wgmma: 2 MT rows, 8 apart, and of each block of 8 columns two adjacent ones. Four threads share a
-// row. Element c of row r is [r / 2][c / 2][2 (r % 2) + c % 2] of a thread's array.
+// Of products by warps and by warpgroups: 2 MT rows, 8 apart, and of each block of 8 columns two adjacent ones. Four
+// threads share a row. Element c of row r is [r / 2][c / 2][2 (r % 2) + c % 2] of a thread's array.
 template <int MT> struct mma_fragment {
     static constexpr int ROWS = 2 * MT;     // of a thread
     static constexpr int BLOCK = 2;         // columns of a thread in a block of columns
