@@ -253,6 +253,12 @@ bool back_wants_again(const struct recipe *r)
     return r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
 }
 
+void back_again(struct recipe *r)
+{
+    if (back_wants_again(r))
+        back_by_token(r, "bwd_again", r->plan->linear.slices);
+}
+
 /* ---- mods, and what is of tokens by themselves
  * ------------------------------------------------------------- */
 

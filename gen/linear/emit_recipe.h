@@ -94,5 +94,7 @@ enum { BACK_TOKEN_THREADS = 256 };
 void back_divisors(struct recipe *r);
 /* Does the way back read o of the forward pass, or what its delta rule corrected by? */
 bool back_wants_again(const struct recipe *r);
+/* bwd_again, token by token, where it does: `again` of a template that makes nothing else again. */
+void back_again(struct recipe *r);
 
 #endif

@@ -103,12 +103,6 @@ static void place(struct recipe *r, bool gradient)
 /* ---- launches -------------------------------------------------------------------------------------------
  */
 
-static void again(struct recipe *r)
-{
-    if (back_wants_again(r))
-        back_by_token(r, "bwd_again", r->plan->linear.slices);
-}
-
 /* Walks along the chunks both ways, with 64 rows of the state in a block, then a block for each chunk. */
 static void back(struct recipe *r)
 {
@@ -127,7 +121,7 @@ const struct linear_template linear_additive_bwd = {
     .sizes = sizes,
     .config = config,
     .place = place,
-    .again = again,
+    .again = back_again,
     .back = back,
     .gives_decay = true,
     .groups_dq = true,

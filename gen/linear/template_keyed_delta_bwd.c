@@ -102,8 +102,7 @@ static void place(struct recipe *r, bool gradient)
 static void again(struct recipe *r)
 {
     back_of_chunks(r, "bwd_prepare", 1, PREPARE_THREADS, r->plan->linear.inverse);
-    if (back_wants_again(r))
-        back_by_token(r, "bwd_again", r->plan->linear.slices);
+    back_again(r);
 }
 
 /* Walks along the chunks both ways, then blocks for each chunk. */

@@ -69,12 +69,6 @@ static void place(struct recipe *r, bool gradient)
 /* ---- launches -------------------------------------------------------------------------------------------
  */
 
-static void again(struct recipe *r)
-{
-    if (back_wants_again(r))
-        back_by_token(r, "bwd_again", r->plan->linear.slices);
-}
-
 static void back(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
@@ -87,7 +81,7 @@ static void back(struct recipe *r)
 const struct linear_template linear_recurrent_bwd = {
     .sizes = sizes,
     .place = place,
-    .again = again,
+    .again = back_again,
     .back = back,
     .wide_dout = true,
     .few_buffers = true,

@@ -48,11 +48,13 @@ concept gives = same_type<typename bare<A>::type, B>;
 //   of_queries: Only where cu_q, cu_kv, used_kv or pages are given (it is 1 of q and o, 0 of k and v),
 //   like cu_q, cu_kv, used_kv and enter(). src_d: only where rows are unaligned, from one element to the next.
 // struct pair_params: Where q2 and k2 are copied behind q and k, LATHE_ENTRY(pair_q) and (pair_k) take them; so do
-//   (bwd_pair_q) and (bwd_pair_k), which write those gradients that are wanted. first, second, both, also with strides _d;
+//   (bwd_pair_q) and (bwd_pair_k), which write the gradients that are wanted. first, second, both, also with
+//   strides _d;
 //   n_h, len: of this tensor; d1: columns of the first, behind which those of the second go.
 // struct variant:
 //   struct head, make_head(): They are the values of one (b, h).
-//   struct row, make_row(): those of one query row, which may be >= len_q; struct col, make_col(): of one key, likewise.
+//   struct row, make_row(): those of one query row, which may be >= len_q; struct col, make_col(): those
+//   of one key, likewise.
 //   DIAG: One float that depends on at.q - at.kv only is worth sharing. make_diag(); MASKED: there is a mask_mod.
 //   live(); first_key(): All live keys of the row lie from this one.
 //   last_key(): to this one, which may be beyond len_kv.
@@ -122,7 +124,8 @@ concept gives = same_type<typename bare<A>::type, B>;
 //   operand(): It is called for each part; t has what earlier passes gave.
 //   factor(state, merge, x, z): of the part's o. merged(merge, x, z): of all parts. write(state, float *to);
 //   read(float *from);
-// struct variant, with lists of blocks (attention_selected, attention_bwd_selected); the first also has what decode has.
+// struct variant, with lists of blocks (attention_selected, attention_bwd_selected); the first also has
+// what decode has.
 //   SELECTED: entries of a row's list, up to THREADS. SELECTED_KEYS: of a block, a multiple of BN.
 //   selected(x, z, head, row, int i0): It gives entry i0, which is a block's number; any other number is no block.
 // struct combine_params: of LATHE_ENTRY(combine).
@@ -132,13 +135,16 @@ concept gives = same_type<typename bare<A>::type, B>;
 //   parts: at least 1.
 //   final0: Where the spec has finals, each has such a group; nullptr means that it is not wanted.
 template <class V, class I, class P>
-concept attention_variant = requires(const I &x, const P &p, const sizes &z, const typename V::head &head, const typename V::row &row,
-                                     const typename V::col &col, typename V::state &state, typename V::tile &tile, float e, float *finals,
+concept attention_variant = requires(const I &x, const P &p, const sizes &z, const typename V::head &head,
+                                     const typename V::row &row,
+                                     const typename V::col &col, typename V::state &state, typename V::tile &tile,
+                                     float e, float *finals,
                                      int i, float (*sum)(float)) {
     p.q; p.k; p.v; p.o; p.map; p.x;
     p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.o_b + p.o_h + p.o_t;
     { p.z } -> gives<sizes>;
-    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::RESCALE && V::KEEPS && V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
+    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::RESCALE && V::KEEPS &&
+    V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
     V::DEAD_ONCE && V::dead() < e && V::SHARED_COLS;
     static_cast<bool>(V::LOGISTIC && V::RELU_WAITS && V::CAPPED && V::ELEMENT_COLS);
     V::PASSES + V::REDUCTIONS + V::FINALS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
@@ -154,7 +160,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     { V::init(true) } -> gives<typename V::state>;
     V::begin(tile, state, x, z, head, row, i);
     { V::template element<0>(e, x, z, head, row, col, e, tile) } -> gives<float>;
-    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, x, z, head, row, col, e, tile) } -> gives<float>; };
+    requires V::REDUCTIONS == 0 ||
+        requires { { V::template operand<0>(e, x, z, head, row, col, e, tile) } -> gives<float>; };
     V::template update<0>(tile, state, finals, x, z, head, row, i);
     { V::o_scale(tile) } -> gives<float>;
     V::next(state, tile);
@@ -226,7 +233,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   value(float a, float b, float da, float db, int i, ...): Where S is a stage of an output mod
 //     that reads v, it is what flows back to v.
 template <class V, class I>
-concept linear_variant = requires(const I &x, const sizes &z, const typename V::head &head, const typename V::row &row, int i) {
+concept linear_variant = requires(const I &x, const sizes &z, const typename V::head &head, const typename V::row &row,
+                                  int i) {
     { V::make_head(x, z, i, i) } -> gives<typename V::head>;
     { V::make_row(x, z, head, i, i) } -> gives<typename V::row>;
     { V::scale(x, z, head) } -> gives<float>;
@@ -238,9 +246,10 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 // ---- attention, backward -----------------------------------------------------------------------------------------
 
 // struct grads: d_NAME and s0_NAME, s1_NAME .., of type grad_sum *; nullptr: not wanted.
-// struct back_sum_params: src, dst, strides s0 .. s3, sizes n0 .. n3 (1 of dims that are not used). grad_sum stands for float, the gradient itself. Under
-//   DETERMINISTIC, if more than one pair may add to an element, it stands for exact_sum (common/contract.cuh) of 48
-//   bytes, compact and zeroed in the workspace: sums of floats without rounding, whose order does not matter.
+// struct back_sum_params: src, dst, strides s0 .. s3, sizes n0 .. n3 (1 of dims that are not used). grad_sum stands for
+//   float, the gradient itself. Under DETERMINISTIC, if more than one pair may add to an element, it stands for
+//   exact_sum (common/contract.cuh) of 48 bytes, compact and zeroed in the workspace: sums of floats without rounding,
+//   whose order does not matter.
 //   bwd_sum then writes the gradient, and bwd_zero is not launched.
 // struct back_zero_params: dst, s0 .. s3, n0 .. n3, likewise.
 // struct back_pre_params;
@@ -277,7 +286,8 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   src, grad, dst: what entered the mod; dL/d(what left it); dL/d(what entered it). len, pos0;
 //   of_queries, first: Only where sequences are given (of_queries as in mod_params; enter() sets first, where src
 //     and grad begin): cu_q, cu_kv, used_kv; enter(first_q, first_kv);
-// struct variant, backward: head, row, col, MASKED, live, first_key .. among, MAP.., classify are those of the forward pass;
+// struct variant, backward: head, row, col, MASKED, live, first_key .. among, MAP.., classify are those of the
+// forward pass;
 //   if `fwd` is launched, state .. empty_finals are there, too. BACK_DIAG, make_back_diag();
 //   DELTA: bwd_pre must compute delta (else it passes 0).
 //   EMPTY_BY_O: There are row sites, so bwd_pre must say whether the row of o is all zeros (or EMPTY_ROW).
@@ -338,13 +348,16 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   tokens: It is [b][h_kv][ceil(len_q / LIST_RANGE)][LIST_RANGE SELECTED]: the tokens of the range, list after
 //     list. cu_q, cu_kv, used_kv: Only where sequences are given: enter(first_q, first_kv);
 template <class V, class I, class P, class G>
-concept backward_variant = requires(const I &x, const P &p, const G &g, const sizes &z, const typename V::head &head, const typename V::row &row,
+concept backward_variant = requires(const I &x, const P &p, const G &g, const sizes &z, const typename V::head &head,
+                                    const typename V::row &row,
                                     const typename V::col &col, float e, float *floats, int i) {
     p.q; p.k; p.v; p.dout; p.rows; p.dq; p.dk; p.dv; p.map; p.order; p.x; p.g;
-    p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.dout_b + p.dout_h + p.dout_t + p.dk_b + p.dk_h + p.dk_t + p.dv_b +
+    p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.dout_b + p.dout_h + p.dout_t + p.dk_b +
+    p.dk_h + p.dk_t + p.dv_b +
         p.dv_h + p.dv_t;
     { p.z } -> gives<sizes>;
-    V::BACK_DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::DELTA && V::EMPTY_BY_O;
+    V::BACK_DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::DELTA &&
+    V::EMPTY_BY_O;
     V::SHARED_ROWS || true;
     V::BACK_ROWS + V::SITES + V::ROW_SITES + V::SITE_FORM[0] + V::ROW_SITE_FORM[0];
     V::NORM || true;
@@ -365,7 +378,8 @@ concept backward_variant = requires(const I &x, const P &p, const G &g, const si
 
 // What attention_bwd_sm90 wants beside: pair() in two steps.
 template <class V, class I>
-concept split_backward_variant = requires(const I &x, const sizes &z, const typename V::head &head, const typename V::row &row,
+concept split_backward_variant = requires(const I &x, const sizes &z, const typename V::head &head,
+                                          const typename V::row &row,
                                           const typename V::col &col, float e, float *floats) {
     V::WEIGHT_READS | V::SLOPE_READS;
     V::WEIGHT_DIAG || V::SLOPE_DIAG;
@@ -386,7 +400,8 @@ concept split_backward_variant = requires(const I &x, const sizes &z, const type
 //   begin(); operand(): b is the pair's other half, i is at.i. update(); output();
 // A mod with stages on pairs of the first elements alone also has PAIRED: of how many, for each stage; 0: of all.
 template <class M, class I>
-concept vector_mod = requires(const I &x, const sizes &z, const typename M::head &head, typename M::vals &vals, float a, float *red, int i) {
+concept vector_mod = requires(const I &x, const sizes &z, const typename M::head &head, typename M::vals &vals,
+                              float a, float *red, int i) {
     requires M::STAGES == 0 || requires {
         M::FORM[0] + M::PASSES[0] + M::REDUCTIONS[0];
         { M::make_head(x, z, i, i) } -> gives<typename M::head>;
@@ -470,7 +485,8 @@ concept vector_mod = requires(const I &x, const sizes &z, const typename M::head
 //   REDUCE_RAW[]: Optional: it is the tensor whose elements themselves are compared. -1: there is no such reduction.
 //   operand(); update(); output(); STATS; store_stats();
 template <class V, class I, class P>
-concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, const typename V::head &head, const typename V::col &col,
+concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, const typename V::head &head,
+                                   const typename V::col &col,
                                    typename V::col (&cols)[4], typename V::vals &vals, float e, float *red, int i) {
     p.x; p.y; p.in;
     p.x_0 + p.x_1 + p.x_2 + p.y_0 + p.y_1 + p.y_2;
@@ -479,7 +495,8 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
     { V::make_head(x, z) } -> gives<typename V::head>;
     V::template make_cols<4>(x, z, head, i, cols);
     V::begin(vals, x, z, head, i);
-    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
+    requires V::REDUCTIONS == 0 ||
+        requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
     requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
     { V::output(e, i, x, z, head, col, vals) } -> gives<float>;
     V::store_stats(p, i, i, i, vals);
@@ -550,21 +567,27 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
 //   column_of(): It tells which column's sum (0: the sum) goes to an element of the gradient, `last` of line `outer`
 //     along its last dim. -1: site S adds nothing there.
 template <class V, class I, class P>
-concept rows_variant = requires(const I &x, const P &p, const row_sizes &z, const row_at &at, const row_gradient &g, const typename V::head &head,
-                                const typename V::col &col, typename V::col (&cols)[4], typename V::vals &vals, const float (&e)[V::IN > 0 ? V::IN : 1],
-                                float (&y)[V::OUT > 0 ? V::OUT : 1], float (&site)[V::COLUMNS > 0 ? V::COLUMNS : 1], float *red, int i) {
+concept rows_variant = requires(const I &x, const P &p, const row_sizes &z, const row_at &at, const row_gradient &g,
+                                const typename V::head &head,
+                                const typename V::col &col, typename V::col (&cols)[4], typename V::vals &vals,
+                                const float (&e)[V::IN > 0 ? V::IN : 1],
+                                float (&y)[V::OUT > 0 ? V::OUT : 1], float (&site)[V::COLUMNS > 0 ? V::COLUMNS : 1],
+                                float *red, int i) {
     p.in[0].data; p.out[0].data; p.kept[0].data; p.columns; p.sums; p.values; p.x;
     { p.z } -> gives<row_sizes>;
     V::COLS && V::REDUCE_COLS && V::PASSES + V::REDUCTIONS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
-    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0] + V::SITE_SCATTERED[0] + V::GRAD_DIMS + V::SUM_SHARES + V::SUM_ROUND;
+    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] +
+    V::SITE_COLUMN[0] + V::SITE_SCATTERED[0] + V::GRAD_DIMS + V::SUM_SHARES + V::SUM_ROUND;
     V::SCATTERS + V::SCATTER_TO[0]; p.scatter[0].n[0];
     { V::make_head(x, z) } -> gives<typename V::head>;
     V::template make_cols<4>(x, z, head, i, cols);
     V::begin(vals, p, head, at);
-    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
+    requires V::REDUCTIONS == 0 ||
+        requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
     requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
     V::output(e, i, x, z, head, col, vals, e, y, site);
-    V::SCANS + V::WALKS + V::CHUNK + V::SCAN_FORM[0] + V::SCAN_WALK[0] + V::SCAN_STARTS[0] + V::SCAN_BESIDE[0] + V::COLS_BESIDE_STARTS + V::WALK_REVERSE[0];
+    V::SCANS + V::WALKS + V::CHUNK + V::SCAN_FORM[0] + V::SCAN_WALK[0] + V::SCAN_STARTS[0] + V::SCAN_BESIDE[0] +
+    V::COLS_BESIDE_STARTS + V::WALK_REVERSE[0];
     V::sums(x, z, head, vals, red);
     V::keep_row(x, z, head, vals, red);
     { V::template column_of<0>(g, x, z, head, 0ll, 0ll) } -> gives<int>;
@@ -583,14 +606,16 @@ template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
     }
 }
 // Values of columns that depend on the row, too.
-template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_sizes &z, const typename VARIANT::head &head,
+template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_sizes &z,
+                                                    const typename VARIANT::head &head,
                                                     const typename VARIANT::vals &vals, typename VARIANT::col (&c)[V])
 {
     if constexpr (requires { VARIANT::CELLS; }) {
         VARIANT::template make_cells<V>(x, z, head, vals, c);
     }
 }
-// Values of columns that two to a register lose nothing: all fields of col came from tensors of cfg::element. 0: not, or it is not asked for.
+// Values of columns that two to a register lose nothing: all fields of col came from tensors of cfg::element. 0: not,
+// or it is not asked for.
 template <class VARIANT> __host__ __device__ constexpr int fields_of()
 {
     if constexpr (requires { VARIANT::FIELDS; }) {
@@ -600,7 +625,8 @@ template <class VARIANT> __host__ __device__ constexpr int fields_of()
     }
 }
 template <class VARIANT> __host__ __device__ constexpr bool has_cells() { return requires { VARIANT::CELLS; }; }
-// Rows have places: what they read, and add to, of inputs at computed indices is told by the column and by the row's KEYS.
+// Rows have places: what they read, and add to, of inputs at computed indices is told by the column and by
+// the row's KEYS.
 template <class VARIANT> __host__ __device__ constexpr bool has_places() { return requires { VARIANT::KEYS; }; }
 // Whether the places of scatter K never fall along a row, or never rise, by more than 1 from one column to the next.
 template <class VARIANT, int K> __host__ __device__ constexpr bool is_steady()
@@ -655,7 +681,8 @@ template <class VARIANT, int R> __host__ __device__ constexpr int compared_tenso
         return -1;
     }
 }
-// The reduction that adds up the elements from whose mean reduction R, a later one of the same pass, adds up squared distances;
+// The reduction that adds up the elements from whose mean reduction R, a later one of the same pass, adds up
+// squared distances;
 // -1: another reduction. Rows are full then.
 template <class VARIANT, int R> __host__ __device__ constexpr int spread_about()
 {
@@ -665,7 +692,10 @@ template <class VARIANT, int R> __host__ __device__ constexpr int spread_about()
         return -1;
     }
 }
-template <class VARIANT> __host__ __device__ constexpr bool has_spreads() { return requires { VARIANT::REDUCE_VARIANCE[0]; }; }
+template <class VARIANT> __host__ __device__ constexpr bool has_spreads()
+{
+    return requires { VARIANT::REDUCE_VARIANCE[0]; };
+}
 // Of reduction R, that reduction; -1: there is none.
 template <class VARIANT, int R> __host__ __device__ constexpr int variance_beside()
 {
@@ -686,7 +716,8 @@ template <class VARIANT, int R> __host__ __device__ constexpr bool adds_seldom()
         return false;
     }
 }
-template <class VARIANT, int R> DEV bool may_add(int i, int n, const inputs &x, const row_sizes &z, const typename VARIANT::head &head,
+template <class VARIANT, int R> DEV bool may_add(int i, int n, const inputs &x, const row_sizes &z,
+                                                 const typename VARIANT::head &head,
                                                const typename VARIANT::vals &vals)
 {
     if constexpr (adds_seldom<VARIANT, R>()) {

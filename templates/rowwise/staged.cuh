@@ -5,23 +5,8 @@
 // reads and writes the same PER_THREAD elements of every row, so that nothing but the reductions needs a barrier. There
 // is room for STAGES rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES
 // rows later is on its way into its place. So loads are under way all the time.
-// TAKEN: the first pass takes the row into registers, as it was loaded, and its place is free at once; else every pass
-// reads it from shared memory, and registers hold a vector and not a row.
-// KEPT: L2 gives up last what is read.
-// COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
-// SURE: so many vectors of a thread no row ends before.
-// GIVEN_AHEAD: what the next row is given comes while one is worked on; without it, warps wait for it, which others may
-// hide.
-// COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
-// CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their
-// threads, vectors of the blocks take turns along the row, and what the passes reduce goes to the others' shared
-// memory.
-// LATE: a row is written, and added to column sums, while what the first pass over the next one reduces is on its way
-// to the other warps and blocks. TAKEN, the second pass takes a row into registers; so there are two passes or more
-// then. KEYS of the variant: rows of one place, which have the same keys, follow each other in a block; so values of
-// cells and sums into gradients at computed indices stay in registers until a row of another place comes.
-// MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No
-// column sums then.
+// contracts/config.md says what the numbers of cfg mean. Rows of one place, which have the same KEYS, follow each other
+// in a block; so values of cells and sums into gradients at computed indices stay in registers until another place comes.
 // LATHE_ENTRY(sum): as in rowwise/registers.cuh.
 //
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and

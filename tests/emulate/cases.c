@@ -209,6 +209,15 @@ static const struct shape MORE_SHAPES[] = {
     {1, 1, 1, 129, 512, LAYOUT_COMPACT, 0, 0},
 };
 
+void case_shape(struct test_case *c, int b, int h, int h_kv, int q, int kv)
+{
+    c->dim[SYM_B] = b;
+    c->dim[SYM_H] = h;
+    c->dim[SYM_H_KV] = h_kv;
+    c->dim[SYM_Q] = q;
+    c->dim[SYM_KV] = kv;
+}
+
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
                                    int d, int d_v, int sm)
 {
@@ -230,11 +239,7 @@ static void add_shapes(struct case_list *list, struct test_case c, const struct 
 {
     for (int i = 0; i < n; i++) {
         const struct shape *s = &shape[i];
-        c.dim[SYM_B] = s->b;
-        c.dim[SYM_H] = s->h;
-        c.dim[SYM_H_KV] = s->h_kv;
-        c.dim[SYM_Q] = s->q;
-        c.dim[SYM_KV] = s->kv;
+        case_shape(&c, s->b, s->h, s->h_kv, s->q, s->kv);
         c.layout = s->layout;
         c.skewed = (s->flags & SKEWED) != 0;
         c.infinite = (s->flags & INFINITE) != 0;

@@ -119,6 +119,7 @@ void group_row_parts(struct case_list *list);               /* cases_parts.c */
 void group_f32(struct case_list *list, bool full);          /* cases_f32.c */
 void group_f32_backward(struct case_list *list, bool full); /* cases_backward.c */
 void group_variants(struct case_list *list, bool full);     /* cases_variants.c */
+void case_shape(struct test_case *c, int b, int h, int h_kv, int q, int kv);
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);

@@ -69,11 +69,7 @@ static const struct shape LONG_ON_HOPPER[] = {{1, 1, 1, 2200, 20, LAYOUT_COMPACT
 
 static void add_shape(struct case_list *list, struct test_case c, const struct shape *s)
 {
-    c.dim[SYM_B] = s->b;
-    c.dim[SYM_H] = s->h;
-    c.dim[SYM_H_KV] = s->h_kv;
-    c.dim[SYM_Q] = s->q;
-    c.dim[SYM_KV] = s->kv;
+    case_shape(&c, s->b, s->h, s->h_kv, s->q, s->kv);
     c.layout = s->layout;
     c.without = s->without;
     c.deterministic = s->deterministic;

@@ -56,11 +56,7 @@ static void add_attention(struct case_list *list, const struct kernel_case *k, i
     for (int i = 0; i < n; i++) {
         const struct sizes *s = &SIZES[i];
         c.beside = s->beside;
-        c.dim[SYM_B] = s->b;
-        c.dim[SYM_H] = s->h;
-        c.dim[SYM_H_KV] = s->h_kv;
-        c.dim[SYM_Q] = s->q;
-        c.dim[SYM_KV] = s->kv;
+        case_shape(&c, s->b, s->h, s->h_kv, s->q, s->kv);
         case_add(list, &c);
     }
 }

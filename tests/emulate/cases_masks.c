@@ -154,11 +154,7 @@ static const struct {
 static void add_sizes(struct case_list *list, struct test_case *c, bool full)
 {
     for (int s = 0; s < (full ? COUNT(SIZES) : 2); s++) {
-        c->dim[SYM_B] = SIZES[s].b;
-        c->dim[SYM_H] = SIZES[s].h;
-        c->dim[SYM_H_KV] = SIZES[s].h_kv;
-        c->dim[SYM_Q] = SIZES[s].q;
-        c->dim[SYM_KV] = SIZES[s].kv;
+        case_shape(c, SIZES[s].b, SIZES[s].h, SIZES[s].h_kv, SIZES[s].q, SIZES[s].kv);
         c->layout = SIZES[s].layout;
         c->has_q_start = SIZES[s].has_q_start;
         c->q_start = SIZES[s].q_start;

@@ -55,11 +55,7 @@ static const struct {
 static void set_shape(struct test_case *c, int shape)
 {
     c->template_name = MLA;
-    c->dim[SYM_B] = SHAPES[shape].b;
-    c->dim[SYM_H] = SHAPES[shape].h;
-    c->dim[SYM_H_KV] = SHAPES[shape].h_kv;
-    c->dim[SYM_Q] = SHAPES[shape].q;
-    c->dim[SYM_KV] = SHAPES[shape].kv;
+    case_shape(c, SHAPES[shape].b, SHAPES[shape].h, SHAPES[shape].h_kv, SHAPES[shape].q, SHAPES[shape].kv);
     c->layout = shape % 3 == 0 ? LAYOUT_COMPACT : shape % 3 == 1 ? LAYOUT_SWAPPED : LAYOUT_PADDED;
 }
 

@@ -77,11 +77,7 @@ void group_pairs(struct case_list *list, bool full)
         c.deterministic = KERNELS[i].deterministic;
         for (int k = 0; k < (full ? COUNT(SIZES) : 2); k++) {
             c.beside = SIZES[k].beside;
-            c.dim[SYM_B] = SIZES[k].b;
-            c.dim[SYM_H] = SIZES[k].h;
-            c.dim[SYM_H_KV] = SIZES[k].h_kv;
-            c.dim[SYM_Q] = SIZES[k].q;
-            c.dim[SYM_KV] = SIZES[k].kv;
+            case_shape(&c, SIZES[k].b, SIZES[k].h, SIZES[k].h_kv, SIZES[k].q, SIZES[k].kv);
             c.without = SIZES[k].without;
             case_add(list, &c);
         }

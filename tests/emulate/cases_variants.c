@@ -31,11 +31,7 @@ static void add_shapes(struct case_list *list, struct test_case c, int n)
 {
     for (int i = 0; i < n; i++) {
         const struct shape *s = &SHAPES[i];
-        c.dim[SYM_B] = s->b;
-        c.dim[SYM_H] = s->h;
-        c.dim[SYM_H_KV] = s->h_kv;
-        c.dim[SYM_Q] = s->q;
-        c.dim[SYM_KV] = s->kv;
+        case_shape(&c, s->b, s->h, s->h_kv, s->q, s->kv);
         c.layout = s->layout;
         c.without = c.pass == LATHE_BACKWARD ? s->without : NULL;
         c.deterministic = c.pass == LATHE_BACKWARD && s->deterministic;

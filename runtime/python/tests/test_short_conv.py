@@ -1,4 +1,5 @@
-"""Short causal convolutions over time against sums written out in torch: gradients, packed sequences, states, steps, a norm before them."""
+"""Short causal convolutions over time against sums written out in torch: gradients, packed sequences, states, steps,
+a norm before them."""
 
 import lathe
 import pytest
@@ -34,7 +35,8 @@ def convolved(x, weight, bias, state=None, silu=True):
 
 
 def batches(x, weight, bias, state=None, silu=True):
-    return torch.stack([convolved(x[b], weight, bias, None if state is None else state[b], silu) for b in range(len(x))])
+    states = [None] * len(x) if state is None else state
+    return torch.stack([convolved(x[b], weight, bias, states[b], silu) for b in range(len(x))])
 
 
 def agree(given, wanted, leaves, error=1e-9):
@@ -108,7 +110,8 @@ def test_steps_are_the_whole():
     names = [f"s_{k}_new" for k in range(3)]
     ys = []
     for t in range(T):
-        results = step(x=x[:, t], weight=weight, bias=bias, **before, y=True, **{name: before[name[:-4]] for name in names})
+        after = {name: before[name[:-4]] for name in names}
+        results = step(x=x[:, t], weight=weight, bias=bias, **before, y=True, **after)
         ys.append(results.y)
     torch.testing.assert_close(torch.stack(ys, 1), batches(x, weight, bias), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(state, x[:, -3:])

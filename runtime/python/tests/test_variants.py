@@ -1,5 +1,5 @@
-"""Shipped variants of attention against their papers' formulas, written apart from the library in torch: results and all gradients,
-in double precision on the host device."""
+"""Shipped variants of attention against their papers' formulas, written apart from the library in torch: results
+and all gradients, in double precision on the host device."""
 
 import itertools
 
@@ -59,7 +59,7 @@ def i32(x):
 
 
 def window_of(i, n, window, dilation):
-    """The places that place i of a line of n sees: of its remainder, `window` in a row with i in the middle if there is room."""
+    """The places that place i of a line of n sees: of its remainder, `window` in a row, i in the middle if it fits."""
     line = list(range(i % dilation, n, dilation))
     first = min(max(line.index(i) - window // 2, 0), max(len(line) - window, 0))
     return line[first : first + window]
