@@ -397,9 +397,24 @@ static int check_results(const struct run *run)
     return CODE_USAGE;
 }
 
+/* An optional input that is left out has no gradient: kernels would add up all of it in the one number that
+ * is read for it. */
+static bool is_of_absent_input(const struct run *run, const char *gradient)
+{
+    for (int i = 0; i < run->sig.n_args; i++) {
+        const struct sig_arg *a = &run->sig.arg[i];
+        if (a->role == ROLE_INPUT && a->optional && gradient[0] == 'd' && strcmp(gradient + 1, a->name) == 0)
+            return run_find(run, a->name) == NULL;
+    }
+    return false;
+}
+
 static int make_output(struct run *run, int sig, bool outputs)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
+    if (run_is_backward(run) && !tool_find_value(&run->o->output, a->name) &&
+        is_of_absent_input(run, a->name))
+        return CODE_OK;
     const bool present = arg_in(run->problem.present, sig);
     const bool instead = a->rare && a->beside; /* of what the problem then leaves out */
     const bool wanted =

@@ -28,13 +28,15 @@ for file in libdemo.a demo.h demo.pc demo.manifest; do
     expect 0 '' '' cmp one/$file there/two/$file
 done
 expect 0 '' '' sh -c 'ls -A there/two | tr "\n" " " | grep -qx "demo.h demo.manifest demo.pc kept libdemo.a "'
-expect 0 'again/libkernels.a: 1 kernel of 1 spec for sm_80,' '' aot softmax --problem n=64,rows=5 --problem n=64,rows=9 -o again
+expect 0 'again/libkernels.a: 1 kernel of 1 spec for sm_80,' '' aot softmax --problem n=64,rows=5 --problem \
+    n=64,rows=9 -o again
 # two libraries at once, into a folder that neither of them finds
 "$LATHE" aot softmax --problem n=64 --name first -o both >first.txt 2>&1 &
 other=$!
 expect 0 'both/libsecond.a: 1 kernel' '' aot softmax --problem n=64 --name second -o both
 expect 0 '' '' wait $other
-expect 0 '' '' sh -c 'ls -A both | tr "\n" " " | grep -qx "first.h first.manifest first.pc libfirst.a libsecond.a second.h second.manifest second.pc "'
+expect 0 '' '' sh -c \
+    'ls -A both | tr "\n" " " | grep -qx "first.h first.manifest first.pc libfirst.a libsecond.a second.h second.manifest second.pc "'
 mkdir elsewhere
 expect 0 '*' '' aot rope.lua rms_norm.lua --arch sm_80 --problem d=64 --problem n=64 --name demo -o three
 (cd elsewhere && cp ../rope.lua ../rms_norm.lua . &&
@@ -43,7 +45,8 @@ for file in libdemo.a demo.h demo.pc demo.manifest; do
     expect 0 '' '' cmp three/$file elsewhere/three/$file
 done
 expect 1 '' '' grep -q -e "$work" -e "$here" one/libdemo.a one/demo.h one/demo.manifest one/demo.pc
-expect 0 '*' '' grep -q 'lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a --problem dtype=bf16,d=64' one/demo.h
+expect 0 '*' '' grep -q 'lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a --problem dtype=bf16,d=64' \
+    one/demo.h
 expect 0 '*' '' aot softcap softmax --arch sm_80 --problem d=64 --problem n=64 --param CAP=20 -o capped
 for file in kernels.h kernels.manifest; do # what would make it again
     expect 0 '--problem n=64 --param CAP=20 --name kernels' '' grep 'lathe aot' capped/$file
@@ -60,14 +63,16 @@ return attention {
   score_mod = function(s, at, x) return s * x.gain + x.bias(at.h) + x.table(at.h) * x.int end,
 }
 LUA
-expect 0 '4 kernels of 1 spec for sm_90a' '' aot mixed.lua --arch sm_90a --problem d=64,d_v=32 --problem d=64,bias=none \
+expect 0 '4 kernels of 1 spec for sm_90a' '' aot mixed.lua --arch sm_90a --problem d=64,d_v=32 --problem \
+    d=64,bias=none \
     --problem d=64,bias=f32 --problem d=64,unaligned=q+k -o mixed
 # a kernel of its own for many keys, where some arch has other tiles for them, in whatever order problems come
 for order in 'd=64,q=16384,kv=16384 d=64,q=1024,kv=1024' 'd=64,q=1024,kv=1024 d=64,q=16384,kv=16384'; do
     expect 0 '2 kernels of 1 spec for sm_80 sm_90a' '' aot causal --arch sm_80,sm_90a --problem "${order% *}" \
         --problem "${order#* }" --problem d=64 -o long
     expect 0 '*' '' grep -q '^kernel kernels_causal_bf16_d64_long_forward' long/kernels.manifest
-    expect 0 '1 kernel of 1 spec for sm_80,' '' aot causal --arch sm_80 --problem "${order% *}" --problem "${order#* }" -o short
+    expect 0 '1 kernel of 1 spec for sm_80,' '' aot causal --arch sm_80 --problem "${order% *}" --problem \
+        "${order#* }" -o short
 done
 for name in bf16_d64_v32 bf16_d64_no_bias bf16_d64_bias_f32 bf16_d64_unaligned_q_unaligned_k; do
     expect 0 "kernels_mixed_${name}_forward(" '' grep "kernels_mixed_${name}_forward(" mixed/kernels.h
@@ -79,7 +84,8 @@ expect 1 '' '' grep -q PTX mixed/kernels.h # sm_90a alone has none that runs els
 # ---- headers -------------------------------------------------------------------------------------
 
 warnings='-Wall -Wextra -Wpedantic -Werror'
-for header in one/demo.h mixed/kernels.h "$here/include/lathe.h" "$here/include/lathe_aot.h" "$here/include/lathe_types.h"; do
+for header in one/demo.h mixed/kernels.h "$here/include/lathe.h" "$here/include/lathe_aot.h" \
+    "$here/include/lathe_types.h"; do
     expect 0 '' '' cc -std=c11 $warnings -I"$here/include" -fsyntax-only -x c "$header"
     if command -v c++ >/dev/null; then
         expect 0 '' '' c++ -std=c++17 $warnings -I"$here/include" -fsyntax-only -x c++ "$header"
@@ -95,7 +101,8 @@ nm "$runtime" | grep -q __tsan_ && sanitizer=-fsanitize=thread
 link() { # link PROGRAM OBJECT...
     program=$1
     shift
-    cc -std=c11 -D_GNU_SOURCE $warnings $sanitizer -I"$here/include" -Ione -o "$program" "$here/tests/cli/aot_program.c" "$@"
+    cc -std=c11 -D_GNU_SOURCE $warnings $sanitizer -I"$here/include" -Ione -o "$program" \
+        "$here/tests/cli/aot_program.c" "$@"
 }
 expect 0 '' '' link product one/libdemo.a "$runtime" -ldl -lm -lpthread
 unknown='lua_|luaL_|nvrtc|nvFatbin|plan_pick|spec_load|ir_make|text_add|lower$|emit|problem_parse|eval_run|host_forward|sha256|lathe__compile|lathe__cache'
@@ -107,7 +114,8 @@ bytes=$(size -t "$runtime" | awk 'END { print $1 }')
 
 # ---- launches ------------------------------------------------------------------------------------
 
-cc -std=c11 -D_GNU_SOURCE -shared -fPIC -o libcuda.so.1 "$here/tests/cli/fake_cuda.c" || { echo 'FAILED fake_cuda.c'; exit 1; }
+cc -std=c11 -D_GNU_SOURCE -shared -fPIC -o libcuda.so.1 "$here/tests/cli/fake_cuda.c" || { echo \
+    'FAILED fake_cuda.c'; exit 1; }
 plain=${LD_LIBRARY_PATH:-}
 LD_LIBRARY_PATH=$work${plain:+:$plain}
 FAKE_CUDA_PARAMS=200
@@ -161,20 +169,24 @@ launches 27 # 3 kernels, 1 + 8 times
 # what it holds, and what it says when it loads: code of its own, or PTX
 expect 0 'demo_rope_bf16_d64_forward: dtype=bf16,d=64 (sm_80, PTX for sm_80, sm_90a)' '' ./product list
 expect 0 '' 'log 1: demo_rope_bf16_d64_forward: loading for compute capability 8.0' ./product log
-expect 0 '' 'log 0: demo_rope_bf16_d64_forward: loading for compute capability 12.0, from PTX, which the driver compiles; `lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a,sm_120' \
+expect 0 '' \
+    'log 0: demo_rope_bf16_d64_forward: loading for compute capability 12.0, from PTX, which the driver compiles; `lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a,sm_120' \
     env FAKE_CUDA_SM=120 ./product log
 
 # which device runs it: exact, a generation's older code, PTX
 for sm in 80 86 89 90 100 120; do
     expect 0 '*' '' env FAKE_CUDA_SM=$sm ./product attention
 done
-expect 13 '*' 'demo_rope_bf16_d64_forward: libdemo has code for sm_80, PTX for sm_80, sm_90a, none of which this device runs (compute capability 7.5' \
+expect 13 '*' \
+    'demo_rope_bf16_d64_forward: libdemo has code for sm_80, PTX for sm_80, sm_90a, none of which this device runs (compute capability 7.5' \
     env FAKE_CUDA_SM=75 ./product attention
-expect 13 '*' '`lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a,sm_75 --problem' env FAKE_CUDA_SM=75 ./product attention
+expect 13 '*' '`lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a,sm_75 --problem' env FAKE_CUDA_SM=75 \
+    ./product attention
 expect 13 '*' '1000 bytes of shared memory' env FAKE_CUDA_SMEM=1000 ./product attention
 
 # what does not fit
-expect 13 '' 'demo_rope_forward: libdemo has no kernel for dtype=bf16,d=96; `lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a --problem dtype=bf16,d=64 --problem dtype=bf16,n=1024 --name demo -o DIR --problem dtype=bf16,d=96` would add it; it holds dtype=bf16,d=64' \
+expect 13 '' \
+    'demo_rope_forward: libdemo has no kernel for dtype=bf16,d=96; `lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a --problem dtype=bf16,d=64 --problem dtype=bf16,n=1024 --name demo -o DIR --problem dtype=bf16,d=96` would add it; it holds dtype=bf16,d=64' \
     ./product odd
 expect 13 '' 'has no kernel for dtype=bf16,d=64,unaligned=q;' ./product unaligned
 expect 12 '' "argument 'k': expected dtype bf16 as of 'q', given f16" ./product wrong
@@ -182,7 +194,8 @@ expect 12 '' "argument 'v': missing; expected shape [b=2,h_kv=2,kv=333,d_v=64]" 
 expect 12 '*' 'workspace: expected' ./product workspace
 
 # trouble with the driver is said, every time
-for call in cuInit cuDriverGetVersion cuCtxGetCurrent cuDeviceGet cuDevicePrimaryCtxRetain cuCtxPushCurrent cuCtxGetDevice \
+for call in cuInit cuDriverGetVersion cuCtxGetCurrent cuDeviceGet cuDevicePrimaryCtxRetain cuCtxPushCurrent \
+    cuCtxGetDevice \
     cuDeviceGetAttribute cuModuleLoadDataEx cuModuleGetFunction cuLaunchKernelEx; do
     expect 16 '*' 'error' env FAKE_CUDA_FAIL=$call ./product attention
 done
@@ -194,9 +207,12 @@ grep -q 'host device' err.txt && complain "a program without the host device is 
 mv hidden libcuda.so.1
 
 # linear attention: a pool of states of packed sequences; both passes
-expect 0 '2 kernels of 1 spec' '' aot gated_delta --pass forward,backward --arch sm_80 --problem dtype=bf16,d=16 --name pairs -o linear
-expect 0 '1 kernel of 1 spec' '' aot gated_delta --arch sm_80 --problem dtype=bf16,d=16,state=f32,state_out=f32,slots=9,seqs=3 --name pool -o linear
-for name in 'lathe_tensor state; /. in \[slots, h, d, d_v\], f32; optional' 'lathe_tensor state_index; /. in \[seqs\], i32; optional' \
+expect 0 '2 kernels of 1 spec' '' aot gated_delta --pass forward,backward --arch sm_80 --problem dtype=bf16,d=16 \
+    --name pairs -o linear
+expect 0 '1 kernel of 1 spec' '' aot gated_delta --arch sm_80 --problem \
+    dtype=bf16,d=16,state=f32,state_out=f32,slots=9,seqs=3 --name pool -o linear
+for name in 'lathe_tensor state; /. in \[slots, h, d, d_v\], f32; optional' \
+    'lathe_tensor state_index; /. in \[seqs\], i32; optional' \
     pool_gated_delta_bf16_d16_state_state_out_cu_state_index_forward; do
     grep -q "$name" linear/pool.h || complain "pool.h lacks $name"
 done
@@ -206,8 +222,11 @@ expect 0 '' '' cc -std=c11 $warnings -I"$here/include" -fsyntax-only -x c linear
 # both passes of a spec are two sets of functions with arguments of their own
 expect 0 '5 kernels of 2 specs' '*' aot rms_norm causal --pass forward,backward --problem dtype=bf16,d=64 \
     --problem dtype=bf16,d=64,deterministic=1 --problem dtype=bf16,n=256 --name train -o train
-expect 0 '*' '' grep -q '^command lathe aot rms_norm causal --pass forward,backward --arch sm_80 --problem dtype=bf16,d=64' train/train.manifest
-for name in train_causal_forward train_causal_backward train_causal_backward_workspace train_causal_bf16_d64_deterministic_backward \
+expect 0 '*' '' grep -q \
+    '^command lathe aot rms_norm causal --pass forward,backward --arch sm_80 --problem dtype=bf16,d=64' \
+    train/train.manifest
+for name in train_causal_forward train_causal_backward train_causal_backward_workspace \
+    train_causal_bf16_d64_deterministic_backward \
     train_rms_norm_bf16_n256_backward 'typedef struct train_causal_backward_args' 'lathe_tensor do_;' 'lathe_tensor dweight;'; do
     grep -q "$name" train/train.h || complain "train.h lacks $name"
 done
@@ -215,31 +234,38 @@ sed -n 's/^lathe_status \(train_[a-z0-9_]*\).*/\1/p; s/^const lathe_kernel_set \
 nm train/libtrain.a 2>/dev/null | awk '$2 == "T" { print $3 }' | sort >defined.txt
 expect 0 '' '' cmp declared.txt defined.txt # each function once, of both passes
 printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c
-cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
+cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm \
+    2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
 
 # parts of rows, and the pass that puts them together
-expect 0 '3 kernels of 1 spec' '*' aot sinks --pass combine,forward --problem dtype=bf16,d=64 --problem dtype=bf16,d=64,part_o=f32,part_rows=f32 \
+expect 0 '3 kernels of 1 spec' '*' aot sinks --pass combine,forward --problem dtype=bf16,d=64 --problem \
+    dtype=bf16,d=64,part_o=f32,part_rows=f32 \
     --problem dtype=bf16,parts=2,d_v=64 --name whole -o whole
 expect 0 '*' '' grep -q '^command lathe aot sinks --pass forward,combine --arch' whole/whole.manifest
-for name in whole_sinks_forward whole_sinks_combine 'typedef struct whole_sinks_combine_args' 'lathe_tensor part_rows; /. in .parts, b, h, q, 3.' 'left out beside part_o'; do
+for name in whole_sinks_forward whole_sinks_combine 'typedef struct whole_sinks_combine_args' \
+    'lathe_tensor part_rows; /. in .parts, b, h, q, 3.' 'left out beside part_o'; do
     grep -q "$name" whole/whole.h || complain "whole.h lacks $name"
 done
 printf '#include "whole.h"\nint main(void) { lathe_error e; whole_sinks_combine_args a = {0}; return whole_sinks_combine(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >whole.c
-cc -std=c11 $sanitizer -I"$here/include" -Iwhole -o joined whole.c whole/libwhole.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./joined || complain "the combine functions of a library: $(head -n 3 err.txt)"
+cc -std=c11 $sanitizer -I"$here/include" -Iwhole -o joined whole.c whole/libwhole.a "$runtime" -ldl -lpthread -lm \
+    2>err.txt && ./joined || complain "the combine functions of a library: $(head -n 3 err.txt)"
 
 # A workspace's size has its function, whatever the architectures of the library: code stays as it is.
 for archs in sm_80 sm_80,sm_90a; do
     expect 0 '1 kernel of 1 spec' '*' aot causal --arch $archs --problem dtype=bf16,d=64 --name sized -o sized
     printf '#include "sized.h"\nint main(void) { size_t n = 1; sized_causal_args a = {0}; return !sized_causal_forward_workspace(&n, &a, NULL) || !sized_causal_bf16_d64_forward_workspace(&n, &a, NULL); }\n' >sized.c
-    expect 0 '' '' cc -std=c11 $warnings $sanitizer -I"$here/include" -Isized -o size sized.c sized/libsized.a "$runtime" -ldl -lpthread -lm
+    expect 0 '' '' cc -std=c11 $warnings $sanitizer -I"$here/include" -Isized -o size sized.c sized/libsized.a \
+        "$runtime" -ldl -lpthread -lm
     expect 0 '' '' ./size
 done
 
 # ---- which kernels -------------------------------------------------------------------------------
 
-expect 0 'for sm_80,' 'no --arch is given: the code is for sm_80 and, through PTX, for later GPUs, and is the portable attention_fwd_sm80; --arch sm_90a gives a Hopper GPU its own' \
+expect 0 'for sm_80,' \
+    'no --arch is given: the code is for sm_80 and, through PTX, for later GPUs, and is the portable attention_fwd_sm80; --arch sm_90a gives a Hopper GPU its own' \
     aot causal --problem d=64 -o portable
-expect 0 'for sm_90,' '--arch sm_90: such code runs on later GPUs, too, and is the portable attention_fwd_sm80' aot causal --arch sm_90 --problem d=64 -o portable
+expect 0 'for sm_90,' '--arch sm_90: such code runs on later GPUs, too, and is the portable attention_fwd_sm80' aot \
+    causal --arch sm_90 --problem d=64 -o portable
 expect 0 'for sm_80 sm_90a,' '' aot causal --arch sm_80,sm_90a --problem d=64 -o portable
 expect 0 'for sm_80,' '' aot softmax --problem n=64 -o portable
 

@@ -67,6 +67,12 @@ for dtype in f32 bf16; do
     expect 0 'dq: it is 0 but for rounding' '' run full --pass backward --problem dtype=$dtype,h=2,q=1,kv=1,d=16 --verify
     expect 0 'dq: relative error' '' run nsa --pass backward --problem dtype=$dtype,h=2,h_kv=1,t=3,seqs=3,d=16,block=16,blocks=1,window=4 --verify
 done
+# An optional input that is left out has no gradient, as kernels refuse to make one.
+run hstu --pass backward --problem h=2,q=40,d=16,distances=64 --verify >left_out.txt
+expect 0 'dv: max abs' '' cat left_out.txt
+expect 1 '' '' grep dbias left_out.txt
+run hstu --pass backward --problem h=2,q=40,d=16,distances=64 --input bias=random --verify >given.txt
+expect 0 'dbias: max abs' '' cat given.txt
 # One that is small is none of rounding, and is measured by itself.
 sed 's/x.bias(at.h)/1e-12 * x.bias(at.h) * at.kv/' cancelled.lua >small.lua
 run small.lua --pass backward --problem dtype=bf16,h=2,q=64,d=32 --verify >small.txt

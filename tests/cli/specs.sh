@@ -4,7 +4,8 @@
 
 # an input that no function reads
 echo 'return attention { inputs = { bias = tensor("f32", "h"), w = tensor("f32", "h") }, score_mod = function(s, at, x) return s * x.w(at.h) end }' >unread.lua
-expect 0 'gradients' "warning: unread.lua:1: input 'bias' is declared, and no function reads it" "$LATHE" check unread.lua
+expect 0 'gradients' "warning: unread.lua:1: input 'bias' is declared, and no function reads it" "$LATHE" check \
+    unread.lua
 
 # every shipped spec is listed, and no other file
 (cd "$here/specs" && for f in *.lua; do echo "${f%.lua}"; done | grep -vx prelude | sort) >wanted.txt
@@ -12,7 +13,9 @@ expect 0 'gradients' "warning: unread.lua:1: input 'bias' is declared, and no fu
 expect 0 '' '' diff wanted.txt given.txt
 
 # each with its kind and a whole sentence, over as many lines as its comment has
-expect 0 'dropout             attention        attention whose weights are dropped with probability p, else multiplied by 1 / (1 - p) (dropout_p of scaled_dot_product_attention); lse is that of all weights' '' "$LATHE" list
+expect 0 \
+    'dropout             attention        attention whose weights are dropped with probability p, else multiplied by 1 / (1 - p) (dropout_p of scaled_dot_product_attention); lse is that of all weights' \
+    '' "$LATHE" list
 expect 0 'softmax             rowwise          y = exp(x - max) / sum exp(x - max), per row' '' "$LATHE" list
 
 # check
@@ -45,9 +48,11 @@ expect 2 '' 'expected tensors of at most 67108864 elements in all' "$LATHE" chec
 mkfifo pipe.lua
 for spec in pipe.lua /dev/zero; do
     for command in check explain 'draw --json' 'gen -o x.cu' 'compile -o x.fatbin' 'aot -o x' run tune; do
-        expect 2 '' "spec '$spec': is a pipe or a device; a spec is a regular file of text" timeout 20 "$LATHE" $command $spec
+        expect 2 '' "spec '$spec': is a pipe or a device; a spec is a regular file of text" timeout 20 "$LATHE" \
+            $command $spec
     done
-    expect 2 '' "$spec: not a regular file" timeout 20 "$LATHE" run causal --problem q=4,d=8 --input q=$spec --device host
+    expect 2 '' "$spec: not a regular file" timeout 20 "$LATHE" run causal --problem q=4,d=8 --input q=$spec \
+        --device host
     expect 2 '' "$spec: not a regular file" timeout 20 "$LATHE" check causal --input cu_q=$spec
     expect 2 '' 'given something that is not a file' timeout 20 "$LATHE" cache import $spec
 done
@@ -82,20 +87,24 @@ return attention { online_func = twice }
 LUA
 expect 1 'FAILED' 'wrong.lua:' "$LATHE" check wrong.lua
 expect 0 'wrong.cu: ' 'warning: wrong.lua:6: online = whole row does not hold: ' "$LATHE" gen wrong.lua -o wrong.cu
-expect 0 'compared with itself' 'warning: wrong.lua:6: online = whole row does not hold: ' "$LATHE" run wrong.lua --device host --problem q=4,d=8 --verify
+expect 0 'compared with itself' 'warning: wrong.lua:6: online = whole row does not hold: ' "$LATHE" run wrong.lua \
+    --device host --problem q=4,d=8 --verify
 expect 0 'compared with itself' '' "$LATHE" run causal --device host --problem q=4,d=8 --verify
 { printf 'return attention { score_mod = function(s) return ' && printf '(%.0s' $(seq 300) && printf s && printf ')%.0s' $(seq 300) && echo ' end }'; } >deep.lua
 expect 1 '' 'deep.lua: brackets, tables or functions lie more than 200 deep' "$LATHE" check deep.lua
 printf 'return elementwise { over = { "n" }, operands = { i = tensor("i32") }, results = { y = tensor("f32") }, forward = function(v) return f32(v.i) * 2.0 end }\n' >whole.lua
 expect 0 'nothing to prove' '' "$LATHE" check whole.lua # nothing has a gradient
 printf 'return attention { online_func = elementwise_weights(function(s) return floor(1000 * s) * s end) }\n' >corners.lua
-expect 1 'gradients                FAILED tells nothing' 'differences meet a corner of the function' "$LATHE" check corners.lua
+expect 1 'gradients                FAILED tells nothing' 'differences meet a corner of the function' "$LATHE" check \
+    corners.lua
 cp err.txt corners.txt
 expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
 printf 'return rowwise { inputs = { t = tensor("f32", 2000000000) }, forward = function(v, at, x) return v + x.t(3) end }\n' >vast.lua
-expect 1 'gradients                FAILED' "vast.lua:1: gradients: with input 't' the inputs have more than 2^26 elements" "$LATHE" check vast.lua
+expect 1 'gradients                FAILED' \
+    "vast.lua:1: gradients: with input 't' the inputs have more than 2^26 elements" "$LATHE" check vast.lua
 printf 'return rowwise { inputs = { s = tensor("f32", 40000000), t = tensor("f32", 40000000) }, forward = function(v, at, x) return v + x.s(1) + x.t(3) end }\n' >vast.lua # of all inputs together
-expect 1 'gradients                FAILED' "with input 't' the inputs have more than 2^26 elements" "$LATHE" check vast.lua
+expect 1 'gradients                FAILED' "with input 't' the inputs have more than 2^26 elements" "$LATHE" check \
+    vast.lua
 printf 'return rowwise { forward = function(x) return x * sqrt(-1.0 - x * x) end }\n' >nan.lua
 expect 1 'gradients                FAILED' 'is nan derived, nan by finite differences' "$LATHE" check nan.lua
 printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >large.lua
@@ -103,7 +112,8 @@ expect 0 'differences left out: of numbers too large' '' "$LATHE" check large.lu
 expect 0 'comparisons left out: of scores too large' '' "$LATHE" check large.lua
 expect 0 'uniform tiles' '' "$LATHE" check causal
 # constants that f32 does not hold, as whoever loads the spec sets them; and products of constants that rewriting would make
-expect 1 '' "softcap.lua:5: /: parameter 'CAP', which is 1e+39, is beyond the largest number of f32, 3.4e38" "$LATHE" check softcap --param CAP=1e39
+expect 1 '' "softcap.lua:5: /: parameter 'CAP', which is 1e+39, is beyond the largest number of f32, 3.4e38" \
+    "$LATHE" check softcap --param CAP=1e39
 expect 2 '' "parameter 'CAP', which is 1e-40, is below 1.2e-38" "$LATHE" gen softcap --param CAP=1e-40 -o no.cu
 expect 0 'f32 = double             ok' '' "$LATHE" check softcap --param CAP=1e5
 echo 'return attention { score_mod = function(s, at) return s * 1e30 * 1e30 + at.kv * 1e-30 end }' >steps.lua
@@ -117,12 +127,17 @@ for spec in steps row_steps; do
 done
 # up to which sizes it holds
 printf 'return attention { inputs = { b = tensor("f32", "h", 64) },\n  score_mod = function(s, at, x) return s + x.b(at.h, min(at.q - at.kv, 63)) * f32(at.q * at.q) end, mask_mod = causal }\n' >ranges.lua
-expect 0 'warn   holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond (ranges.lua:2)' '' "$LATHE" check ranges.lua
+expect 0 'warn   holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond (ranges.lua:2)' '' "$LATHE" check \
+    ranges.lua
 expect 0 'ok     holds for the sizes that are given' '' "$LATHE" check ranges.lua --problem q=40,kv=40
 sed 's/min(at.q - at.kv, 63)/at.q - at.kv/' ranges.lua >table.lua
-expect 0 'warn   holds up to q, kv = 64: dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 127, outside 0..63 at q, kv = 128 (table.lua:2)' '' "$LATHE" check table.lua
+expect 0 \
+    'warn   holds up to q, kv = 64: dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 127, outside 0..63 at q, kv = 128 (table.lua:2)' \
+    '' "$LATHE" check table.lua
 expect 0 'ok     holds up to q, kv = 16777216' '' "$LATHE" check causal
-expect 0 'bytes' 'warning: table.lua:2: at these sizes dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 99, outside 0..63' "$LATHE" gen table.lua --arch sm_90a --problem q=100,kv=100 -o table.cu
+expect 0 'bytes' \
+    'warning: table.lua:2: at these sizes dim 1 of x.b(at.h, at.q - at.kv) is read from 0 to 99, outside 0..63' \
+    "$LATHE" gen table.lua --arch sm_90a --problem q=100,kv=100 -o table.cu
 expect 0 'bytes' '' "$LATHE" gen table.lua --arch sm_90a --problem q=64,kv=64 -o table.cu
 # what it is checked on: --problem, --input and --set, as of run; a failure says what was tried
 cat >pages.lua <<'LUA'
@@ -155,23 +170,31 @@ return elementwise { over = { "b", "t" }, operands = { page = tensor("i32") }, r
 LUA
 expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=2,t=12 --output out=page.npy # 0 to 3
 expect 0 'gradients' '' "$LATHE" check pages.lua --input page=page.npy --problem kv=48,leaves=4 --set wide=4
-expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy --problem kv=49,leaves=4 --set wide=4
+expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy \
+    --problem kv=49,leaves=4 --set wide=4
 # one batch that is asked for is no packed sequences; each sequence has a state; an end of a range is a number like others
 expect 0 'steps = whole            ok' '' "$LATHE" check simple_gla --problem b=1,t=6
-expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output state_out=state.npy
+expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output \
+    state_out=state.npy
 expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear --input state=state.npy
-expect 2 '' 'problem: expected slots to be 5, since proofs have a state for each sequence' "$LATHE" check linear --input state=state.npy --problem b=5
+expect 2 '' 'problem: expected slots to be 5, since proofs have a state for each sequence' "$LATHE" check linear \
+    --input state=state.npy --problem b=5
 expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=1,t=1 --output out=one.npy
 expect 2 '' '--input used_kv: proofs go without it' "$LATHE" check causal --input used_kv=one.npy
 { printf '\223NUMPY\001\000v\000' && printf '%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }" &&
     printf '\000\000\000\000\002\000\000\000\006\000\000\000'; } >places.npy
 expect 0 'chunks = recurrence      ok' '' "$LATHE" check simple_gla --input cu=places.npy
 expect 2 '' '--input cu_q: proofs go without it' "$LATHE" check causal --input cu_q=places.npy
-expect 2 '' 'problem: expected seqs to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem seqs=0
-expect 2 '' 'problem: expected t to be at least 1, of which something can be proved' "$LATHE" check simple_gla --problem t=0
-expect 2 '' 'problem: expected rows to be at least 1, of which something can be proved' "$LATHE" check swiglu --problem rows=0
-expect 2 '' '--input cu: expected b=1, since packed sequences lie' "$LATHE" check simple_gla --input cu=places.npy --problem b=2
-expect 2 '' '--input cu: expected it to end at t=7, given 6' "$LATHE" check simple_gla --input cu=places.npy --problem t=7
+expect 2 '' 'problem: expected seqs to be at least 1, of which something can be proved' "$LATHE" check simple_gla \
+    --problem seqs=0
+expect 2 '' 'problem: expected t to be at least 1, of which something can be proved' "$LATHE" check simple_gla \
+    --problem t=0
+expect 2 '' 'problem: expected rows to be at least 1, of which something can be proved' "$LATHE" check swiglu \
+    --problem rows=0
+expect 2 '' '--input cu: expected b=1, since packed sequences lie' "$LATHE" check simple_gla --input cu=places.npy \
+    --problem b=2
+expect 2 '' '--input cu: expected it to end at t=7, given 6' "$LATHE" check simple_gla --input cu=places.npy \
+    --problem t=7
 cat >zeros.lua <<'LUA'
 return elementwise { over = { "b", "h", "t" }, operands = { a = tensor("float") }, results = { g = tensor("f32") }, forward = function(v) return 0.0 * v.a end }
 LUA
@@ -207,42 +230,60 @@ expect 1 'not seen ' 'unseen.lua:2: not seen: gt was never true' "$LATHE" check 
 expect 0 'f32 = double ' '' "$LATHE" check causal softmax --strict
 printf 'return attention { score_mod = function(s)\n  for i = 1, 1000 do s = s + 1e-4 * exp(-s) end\n  return s end }\n' >slow.lua
 expect 0 ' part ' '' "$LATHE" check slow.lua --seconds 1
-expect 1 ' part ' 'gradients: time ran out before all of it was looked at; --seconds gives it more' "$LATHE" check slow.lua --seconds 1 --strict
+expect 1 ' part ' 'gradients: time ran out before all of it was looked at; --seconds gives it more' "$LATHE" check \
+    slow.lua --seconds 1 --strict
 expect 2 '' '--seconds' "$LATHE" check causal --seconds 0
 
 # explain
-expect 0 'each tile is judged once a launch, by grid_bf16_map: with h = 16, w = 16, of the tiles 87 % are left out, 0 % need no mask, 13 % are masked' '' "$LATHE" explain grid.lua --problem q=4096
+expect 0 \
+    'each tile is judged once a launch, by grid_bf16_map: with h = 16, w = 16, of the tiles 87 % are left out, 0 % need no mask, 13 % are masked' \
+    '' "$LATHE" explain grid.lua --problem q=4096
 expect 0 'mask_kept    scalar  i32' '' "$LATHE" explain grid.lua
 "$LATHE" explain causal | grep -q mask_kept && complain 'a mask without a map has one to keep'
 expect 0 'kernel        grid_bf16_map: ' '' "$LATHE" explain grid.lua --problem q=4096
 expect 0 'kernel        grid_bf16_bwd_map: ' '' "$LATHE" explain grid.lua --problem q=4096 --pass backward
-expect 0 'once a launch, by wave_bf16_map: of the tiles 0 % are left out, 0 % need no mask, ' '' "$LATHE" explain wave.lua --problem q=4096
-expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem b=2,h=8,h_kv=2,q=100,d=64
+expect 0 'once a launch, by wave_bf16_map: of the tiles 0 % are left out, 0 % need no mask, ' '' "$LATHE" explain \
+    wave.lua --problem q=4096
+expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem \
+    b=2,h=8,h_kv=2,q=100,d=64
 expect 0 'template' '' "$LATHE" explain causal
 expect 0 'sm_90a' '' "$LATHE" explain causal --arch sm_80 --arch sm_90a
 expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm_90a
-expect 0 'not chosen    attention_fwd_sm90: compute capability 8.0; it needs 9.0' '' "$LATHE" explain causal --arch sm_80
+expect 0 'not chosen    attention_fwd_sm90: compute capability 8.0; it needs 9.0' '' "$LATHE" explain causal --arch \
+    sm_80
 expect 0 'template      attention_fwd_sm80' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm80
 expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" explain causal --template attention_fwd_sm90
 expect 1 'attention_bwd_sm80: computes the backward pass only' '' "$LATHE" explain causal --template attention_bwd_sm80
-expect 1 'attention_fwd_sm80: computes the forward pass only' '' "$LATHE" explain causal --pass backward --template attention_fwd_sm80
+expect 1 'attention_fwd_sm80: computes the forward pass only' '' "$LATHE" explain causal --pass backward --template \
+    attention_fwd_sm80
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
 expect 0 'attention_bwd_sm80' '' "$LATHE" explain causal --pass backward
-expect 0 'busy          8 of 132 multiprocessors (6 %): there are 8 query tiles' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm90 --problem h=8,q=1,kv=4096
-expect 0 'busy          2 of 132 multiprocessors (2 %): there are 2 query tiles' '' "$LATHE" explain full --arch sm_90a --template attention_fwd_sm90 --problem h=64,h_kv=2,q=1,kv=4096
-expect 0 'busy          6 of 108 multiprocessors (6 %): there are 6 blocks of keys' '' "$LATHE" explain causal --problem h=6,h_kv=2,q=300 --pass backward
-expect 0 'where the kernel meets it: of the tiles 44 % are left out, 44 % need no mask, 12 % are masked pair by pair' '' "$LATHE" explain causal
-expect 0 'once a launch, by document_bf16_map: the tables that the mask reads decide what is left out' '' "$LATHE" explain document
+expect 0 'busy          8 of 132 multiprocessors (6 %): there are 8 query tiles' '' "$LATHE" explain causal --arch \
+    sm_90a --template attention_fwd_sm90 --problem h=8,q=1,kv=4096
+expect 0 'busy          2 of 132 multiprocessors (2 %): there are 2 query tiles' '' "$LATHE" explain full --arch \
+    sm_90a --template attention_fwd_sm90 --problem h=64,h_kv=2,q=1,kv=4096
+expect 0 'busy          6 of 108 multiprocessors (6 %): there are 6 blocks of keys' '' "$LATHE" explain causal \
+    --problem h=6,h_kv=2,q=300 --pass backward
+expect 0 \
+    'where the kernel meets it: of the tiles 44 % are left out, 44 % need no mask, 12 % are masked pair by pair' '' \
+    "$LATHE" explain causal
+expect 0 'once a launch, by document_bf16_map: the tables that the mask reads decide what is left out' '' "$LATHE" \
+    explain document
 expect 0 'by its corners, where the kernel meets it: the tables that the mask reads' '' "$LATHE" explain prefix_lm
-expect 0 'meets it: with window = 1024, of the tiles 44 % are left out, 44 % need no mask' '' "$LATHE" explain sliding_window
-expect 0 'meets it: with window = 128, of the tiles 77 % are left out, 0 % need no mask, 23 % are masked' '' "$LATHE" explain sliding_window --set window=128
+expect 0 'meets it: with window = 1024, of the tiles 44 % are left out, 44 % need no mask' '' "$LATHE" explain \
+    sliding_window
+expect 0 'meets it: with window = 128, of the tiles 77 % are left out, 0 % need no mask, 23 % are masked' '' \
+    "$LATHE" explain sliding_window --set window=128
 for value in wide 1.5 1e39; do
-    expect 2 '*' "--set window: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain sliding_window --set window=$value
-    expect 2 '*' "--set q_start: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain causal --set q_start=$value
+    expect 2 '*' "--set window: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain \
+        sliding_window --set window=$value
+    expect 2 '*' "--set q_start: expected a whole number in the range of its dtype, given '$value'" "$LATHE" explain \
+        causal --set q_start=$value
 done
 expect 2 '*' "--set: unknown name 'windows'; known: window q_start" "$LATHE" explain sliding_window --set windows=1
-expect 1 '' "parameter 'CAP', which is 1e+39, is beyond the largest number of f32" "$LATHE" check softcap --param CAP=1e39
+expect 1 '' "parameter 'CAP', which is 1e+39, is beyond the largest number of f32" "$LATHE" check softcap --param \
+    CAP=1e39
 expect 1 '' "--param CAP: expected a number, given 'nan'" "$LATHE" check softcap --param CAP=nan
 "$LATHE" explain full | grep -q '^  mask ' && complain 'a spec without a mask has a line about it'
 expect 0 'the forward kernel runs first' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=64,o=none
