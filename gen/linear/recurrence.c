@@ -10,11 +10,13 @@
 /* z has the decay of the keys. */
 void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z)
 {
+    if (linear_decays(x) == 0)
+        return;
     const double *g = x->decay + t * linear_decays(x);
     const bool columns = x->form == DECAY_VALUE;
     for (int j = 0; j < x->d_v && columns; j++)
         x->value[j] = exp(g[j]);
-    for (int i = 0; i < x->d && linear_decays(x) > 0; i++) {
+    for (int i = 0; i < x->d; i++) {
         const double row = columns ? 1 : exp(g[x->form == DECAY_KEY ? i : 0]);
         z[i] *= row;
         for (int j = 0; j < x->d_v; j++)

@@ -97,9 +97,11 @@ static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_b
 
 static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
+    if (linear_decays(x) == 0)
+        return;
     const double *g = x->decay + t * linear_decays(x);
     const bool columns = x->form == DECAY_VALUE;
-    for (int i = 0; i < x->d && linear_decays(x) > 0; i++) {
+    for (int i = 0; i < x->d; i++) {
         const int row = x->form == DECAY_KEY ? i : 0;
         for (int j = 0; j < x->d_v; j++) {
             const int at = columns ? j : row;
