@@ -93,6 +93,23 @@ static double draw_real(const struct input_range *r, double (*unit)(void *), voi
     return isfinite(r->most) ? r->most + log(u) : isfinite(r->least) ? r->least - log(u) : log(u / (1 - u));
 }
 
+/* Vectors along the last dim become a little shorter than 1: a difference quotient may make them longer. */
+static void make_unit(const lathe_arg *t)
+{
+    static const double LENGTH = 0.99;
+    const int64_t n = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    const int64_t count = tensor_count(t);
+    for (int64_t first = 0; n > 0 && first < count; first += n) {
+        double square = 1e-30;
+        for (int64_t i = first; i < first + n; i++) {
+            const double x = dtype_load(t->dtype, t->data, i);
+            square += x * x;
+        }
+        for (int64_t i = first; i < first + n; i++)
+            dtype_store(t->dtype, t->data, i, LENGTH / sqrt(square) * dtype_load(t->dtype, t->data, i));
+    }
+}
+
 bool input_has_range(const struct input *in)
 {
     return in->range.declared || in->range.real;
@@ -107,6 +124,8 @@ bool input_fill(const struct input *in, const int64_t *dim, const lathe_arg *t, 
         fill_range(in, &range, t, unit, state);
     for (int64_t i = 0; i < count; i++)
         dtype_store(t->dtype, t->data, i, draw_real(&in->range, unit, state));
+    if (in->range.unit)
+        make_unit(t);
     return input_has_range(in);
 }
 

@@ -31,6 +31,11 @@ bool linear_has(const struct ir *ir, enum linear_function which)
     return linear_function_of(ir, which)->n_roots > 0;
 }
 
+bool linear_slot_sees_key(enum linear_function which)
+{
+    return (SLOTS[which].varies & OF_KEY) != 0;
+}
+
 uint8_t linear_slot_span(enum linear_function which)
 {
     const int varies = SLOTS[which].varies;

@@ -19,8 +19,9 @@ enum linear_function { /* as in templates/common/contract.cuh */
                        LINEAR_FUNCTIONS,
                        LINEAR_SLOTS = LINEAR_FUNCTIONS - 1 /* all but the scale */
 };
-/* What a slot's value may vary with; each also with the head. */
-enum { BY_TOKENS = 1, BY_KEYS = 2, BY_VALUES = 4 };
+/* What a slot's value may vary with; each also with the head. OF_KEY: it sees the token's key at its channel.
+ */
+enum { BY_TOKENS = 1, BY_KEYS = 2, BY_VALUES = 4, OF_KEY = 8 };
 
 struct linear_slot {
     const char *name;
@@ -35,6 +36,7 @@ struct linear_slot {
 const struct linear_slot *linear_slot_of(enum linear_function which);
 const struct ir_fn *linear_function_of(const struct ir *ir, enum linear_function which);
 bool linear_has(const struct ir *ir, enum linear_function which); /* does the spec have that slot? */
-uint8_t linear_slot_span(enum linear_function which);             /* BY_... as axes of gen/ir/ir.h */
+bool linear_slot_sees_key(enum linear_function which);
+uint8_t linear_slot_span(enum linear_function which); /* BY_... as axes of gen/ir/ir.h */
 
 #endif

@@ -171,6 +171,7 @@ static void print_range(struct text_buf *out, const struct input_range *r)
         print_number(out, r->least);
         text_add(out, " to ");
         print_number(out, r->most);
+        text_add(out, "%s", r->unit ? ", vectors of length 1 at most" : "");
     }
     if (!r->declared)
         return;
@@ -251,8 +252,8 @@ static void print_linear(struct text_buf *out, const struct ir *ir)
     const struct ir_linear *l = &ir->linear;
     for (int k = 0; k < LINEAR_SLOTS; k++)
         print_fn(out, ir, linear_slot_of((enum linear_function)(k + 1))->name, &l->slot[k]);
-    text_add(out, "%s%s%s", l->normalise ? "normalised\n" : "", l->all_tokens ? "over all tokens\n" : "",
-             l->reverse ? "reverse\n" : "");
+    text_add(out, "%s%s%s%s", l->normalise ? "normalised\n" : "", l->all_tokens ? "over all tokens\n" : "",
+             l->reverse ? "reverse\n" : "", l->read_first ? "read first\n" : "");
 }
 
 void ir_print(const struct ir *ir, struct text_buf *out)

@@ -22,6 +22,7 @@ struct input_range {
     struct range_end low, high;     /* low <= value < high */
     bool real;                      /* floats: least <= value <= most, either of which may be infinite */
     double least, most;
+    bool unit; /* and vectors along the last dim are no longer than 1 */
 };
 
 struct input {
@@ -155,7 +156,9 @@ struct ir_map {
 struct ir_linear {
     /* The slots of linear_slots.def. decay, root 0: the natural logarithm of D_t, <= 0; empty: there is none.
        delta, root 0: beta of the delta rule: v_t becomes beta (v_t - k_t (D_t o S_(t-1))); empty: the
-       additive family. bonus, root 0: u of o_t = scale q_t (S_(t-1) + (u k_t)' v_t); empty: S_t is read. */
+       additive family. bonus, root 0: u of o_t = scale q_t (S_(t-1) + (u k_t)' v_t); empty: S_t is read.
+       reader, writer, root 0: elements of a and b, from LEAF_X, the key's. With delta they stand for the two
+       keys of b' beta (v - a S); without it there are both, and b' (a S) is added beside k' v. */
     union {
         struct ir_fn slot[LINEAR_SLOTS]; /* of enum linear_function - 1 */
         struct {
@@ -167,6 +170,7 @@ struct ir_linear {
     bool normalise;  /* o_t is divided by scale q_t z_t + 1e-10, z_t the sum of k as S_t is that of k' v */
     bool all_tokens; /* causal = false: every token reads the sum over all of its sequence */
     bool reverse;    /* from the last token of a sequence to its first */
+    bool read_first; /* a, or the key of the delta rule, reads the state before it is decayed */
 };
 
 /* What a mask reads on a tile lies in a box of indices: `count` of each dim, all 1 beyond those that vary;

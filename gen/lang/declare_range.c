@@ -72,10 +72,14 @@ static void check_ends(lua_State *lua, const struct input *in)
         luaL_error(lua, "input '%s': option 'range' is within 0 <= value < 256 for a u8", in->name);
 }
 
-/* Of floats, from the table on top of the stack: both ends are values, too. */
+/* Of floats, from the value on top of the stack: both ends are values, too. */
 static void take_real_range(lua_State *lua, struct input *in)
 {
     double end[2] = {0, 0};
+    if (lua_type(lua, -1) == LUA_TSTRING && strcmp(lua_tostring(lua, -1), "unit") == 0 && !in->is_scalar) {
+        in->range = (struct input_range){.real = true, .least = -1, .most = 1, .unit = true};
+        return;
+    }
     bool numbers = lua_istable(lua, -1) && lua_rawlen(lua, -1) == 2;
     for (int i = 0; numbers && i < 2; i++) {
         lua_rawgeti(lua, -1, i + 1);
@@ -87,7 +91,7 @@ static void take_real_range(lua_State *lua, struct input *in)
         luaL_error(
             lua,
             "input '%s': option 'range' of floats is { least, most }, two numbers of which the first is "
-            "smaller: { -inf, 0.0 }, { 0.0, 2.0 }",
+            "smaller: { -inf, 0.0 }, { 0.0, 2.0 }; of a tensor also \"unit\", vectors of length 1 at most",
             in->name);
     in->range.real = true;
     in->range.least = end[0];

@@ -32,7 +32,10 @@ static void trace_slot(struct tracer *t, int slots, enum linear_function which, 
 {
     const struct linear_slot *slot = linear_slot_of(which);
     struct ir_fn *fn = &t->ir->linear.slot[which - 1];
-    trace_function(t, slots, slot->name, as, (struct slot_call){.fn = fn, .n_values = 1});
+    static const int key[] = {LEAF_X};
+    trace_function(
+        t, slots, slot->name, as,
+        (struct slot_call){.fn = fn, .leaf = key, .n_leaves = linear_slot_sees_key(which), .n_values = 1});
     check_constant(t, slot, fn);
 }
 
@@ -52,6 +55,11 @@ void trace_linear(struct tracer *t, int slots)
     linear->normalise = read_flag_or(t, slots, "normalise", false);
     linear->all_tokens = !read_flag_or(t, slots, "causal", true);
     linear->reverse = read_flag_or(t, slots, "reverse", false);
+    linear->read_first = read_flag_or(t, slots, "read_first", false);
+    if (linear->read_first && linear->delta.n_roots == 0 && linear->reader.n_roots == 0)
+        slot_mistake(
+            t, "'read_first' goes with delta or reader alone, which read the state before the token writes: "
+               "nothing else does");
     if (linear->all_tokens && linear->reverse)
         slot_mistake(t, "'reverse' goes with causal = true alone: a sum over all tokens has no direction");
 }

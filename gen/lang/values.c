@@ -84,7 +84,8 @@ static const char *const PARAMETERS[SLOT_COUNT][2] = {
     [SLOT_LINEAR_KEY] = {"v, at, x", "at.i, at.pos"},
     [SLOT_LINEAR_VALUE] = {"v, at, x", "at.i, at.pos"},
     [SLOT_LINEAR_OUTPUT] = {"o, at, x, v", "at.i, at.pos"},
-#define LINEAR_SLOT(ID, name, varies, fields, ...) [SLOT_##ID] = {"at, x", fields},
+#define LINEAR_SLOT(ID, name, varies, fields, ...)                                                           \
+    [SLOT_##ID] = {((varies)&OF_KEY) != 0 ? "k, at, x" : "at, x", fields},
 #include "gen/ir/linear_slots.def"
 #undef LINEAR_SLOT
     [SLOT_ROW] = {"v, at, x", "at.i, at.row, at.n"},

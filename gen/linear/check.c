@@ -126,6 +126,28 @@ static int input_given(const struct ir *ir, const struct ir_fn *fn)
     return n && (n->op == OP_LOAD || n->op == OP_SCALAR) ? n->index : -1;
 }
 
+/* What reads the state and what writes what was read. */
+static void check_rule(struct rule *r)
+{
+    const struct ir_linear *linear = &r->ir->linear;
+    const bool delta = linear->delta.n_roots > 0;
+    const struct ir_fn *one = linear->reader.n_roots > 0 ? &linear->reader : &linear->writer;
+    if (!delta && linear->reader.n_roots > 0 && linear->writer.n_roots == 0)
+        refuse_pair(r, &linear->reader, "reader",
+                    "goes with delta, or with a writer, under which what was read is added: writer = "
+                    "function(k) return k end");
+    if (!delta && linear->reader.n_roots == 0 && linear->writer.n_roots > 0)
+        refuse_pair(r, &linear->writer, "writer",
+                    "goes with delta, or with a reader, which says what of the state it writes; v alone is "
+                    "written under the key, which key_mod makes");
+    if (one->n_roots > 0 && linear->bonus.n_roots > 0)
+        refuse_pair(r, &linear->bonus, "bonus",
+                    "does not go with reader and writer, whose state is read after the update");
+    if (one->n_roots > 0 && !delta && linear->normalise)
+        refuse_pair(r, one, one == &linear->reader ? "reader" : "writer",
+                    "does not go with normalise: what is written has no weights whose sum could divide it");
+}
+
 static void check_together(struct rule *r)
 {
     const struct ir_linear *linear = &r->ir->linear;
@@ -175,6 +197,7 @@ bool check_linear(struct ir *ir, struct diag *diag)
     rule_mods(&r);
     check_functions(&r);
     check_together(&r);
+    check_rule(&r);
     rule_names(&r);
     return r.ok;
 }

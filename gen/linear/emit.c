@@ -27,8 +27,13 @@ static void emit_config_of_spec(struct text_buf *t, const struct emitter *e)
     text_add(t, "\nnamespace cfg { // of the recurrence\nconstexpr int DECAY = %s;\nconstexpr bool ",
              decay[linear_decay_form(e->spec)]);
     for (int k = OF_DECAY + 1; k < LINEAR_FUNCTIONS; k++)
-        text_add(t, "%s = %s, ", FUNCTION[k], yes(linear_has(e->spec, (enum linear_function)k)));
+        if (!linear_slot_sees_key((enum linear_function)k))
+            text_add(t, "%s = %s, ", FUNCTION[k], yes(linear_has(e->spec, (enum linear_function)k)));
     text_add(t, "NORMALISE = %s;\n", yes(l->normalise));
+    if (linear_has(e->spec, OF_READER) || linear_has(e->spec, OF_WRITER) || l->read_first)
+        text_add(t, "constexpr bool HAS_READER = %s, HAS_WRITER = %s, READS_BEFORE = %s;\n",
+                 yes(linear_has(e->spec, OF_READER)), yes(linear_has(e->spec, OF_WRITER)),
+                 yes(l->read_first));
     text_add(t, "constexpr bool CAUSAL = %s, REVERSE = %s, PACKED = %s;\n", yes(!l->all_tokens),
              yes(l->reverse), yes(problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0))));
     text_add(t, "} // namespace cfg\n");

@@ -56,7 +56,8 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
         n += b->site[k].n;
     text_add(out, "    static constexpr int SITES = %d;\n    static constexpr bool WANTS[] = {", n);
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        text_add(out, "%s%s", k ? ", " : "", yes(b->site[k].n > 0));
+        if (!linear_slot_sees_key((enum linear_function)k))
+            text_add(out, "%s%s", k ? ", " : "", yes(b->site[k].n > 0));
     text_add(out, "};\n    static constexpr int SITE_OF[] = {");
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)

@@ -51,14 +51,22 @@ void emit_linear_scope(struct functions *f)
     fields_name(f->e, &f->row);
 }
 
+/* One that sees keys is there where the spec has it; others give what there is without. */
+static bool is_emitted(const struct ir *spec, enum linear_function which)
+{
+    return !linear_slot_sees_key(which) || linear_has(spec, which);
+}
+
 static void emit_function(struct functions *f, enum linear_function which)
 {
     const struct ir_fn *fn = linear_function_of(f->e->w, which);
     const struct linear_slot *slot = linear_slot_of(which);
-    text_add(f->e->out, "    DEV float %s(" AT_HEAD "%s%s)\n    {\n", slot->name,
+    text_add(f->e->out, "    DEV float %s(" AT_HEAD "%s%s%s)\n    {\n", slot->name,
              (slot->varies & BY_TOKENS) != 0 ? ", const row &v" : "",
-             (slot->varies & (BY_KEYS | BY_VALUES)) != 0 ? ", int i" : "");
+             (slot->varies & (BY_KEYS | BY_VALUES)) != 0 ? ", int i" : "",
+             (slot->varies & OF_KEY) != 0 ? ", float k" : "");
     emit_linear_scope(f);
+    scope_param(f->e, LEAF_X, "k");
     emit_return(f->e, fn->n_roots > 0 ? fn->root[0] : -1, slot->none);
     text_add(f->e->out, "    }\n");
 }
@@ -67,5 +75,6 @@ void emit_linear_functions(struct functions *f)
 {
     emit_head_and_row(f);
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        emit_function(f, (enum linear_function)k);
+        if (is_emitted(f->e->w, (enum linear_function)k))
+            emit_function(f, (enum linear_function)k);
 }

@@ -140,13 +140,14 @@ static bool allocate(struct linear_head *head)
     x->k = doubles(t * x->d);
     x->v = doubles(t * x->d_v);
     x->value = doubles(x->d_v);
+    x->seen = doubles(x->d_v);
     return allocate_slots(x, &head->call->ir->linear, t) && head->start && head->slot && head->s && head->z &&
-           x->q && x->k && x->v && x->value;
+           x->q && x->k && x->v && x->value && x->seen;
 }
 
 void linear_head_free(struct linear_head *head)
 {
-    double *const block[] = {head->s, head->z, head->x.q, head->x.k, head->x.v, head->x.value};
+    double *const block[] = {head->s, head->z, head->x.q, head->x.k, head->x.v, head->x.value, head->x.seen};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
         free(block[i]);
     for (int k = 0; k < LINEAR_SLOTS; k++)
@@ -176,6 +177,7 @@ static void take_form(struct linear_tokens *x, const struct ir *ir)
     x->normalise = ir->linear.normalise;
     x->all_tokens = ir->linear.all_tokens;
     x->reverse = ir->linear.reverse;
+    x->read_first = ir->linear.read_first;
 }
 
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err)
@@ -269,6 +271,7 @@ static lathe_status load_slot(struct linear_head *head, int k, int64_t t, lathe_
     if (width == 0)
         return LATHE_OK;
     double *to = head->x.slot[k] + (linear_slot_by_token(k) ? t * width : 0);
+    head->vector.env.param[LEAF_X] = head->x.k + t * head->x.d;
     lathe_status status = eval_token(head, fn, width, to, err);
     for (int i = 0; i < width && status == LATHE_OK && slot->range; i++)
         if (to[i] < slot->least || to[i] > slot->most)

@@ -18,7 +18,8 @@ struct linear_tokens { /* of one head of one sequence; numbers as the recurrence
     double *v;     /* [n, d_v] */
     /* What the slots of linear_slots.def give: width[k] numbers of each token, [n, width[k]], or of the head
        where they do not vary by token; NULL: the spec has no such slot. decay: logarithms. delta: beta of the
-       delta rule. bonus: without it the state is read after the update. */
+       delta rule. bonus: without it the state is read after the update. reader, writer: a and b; with delta,
+       the key stands for one that is absent. */
     union {
         double *slot[LINEAR_SLOTS];
         struct {
@@ -28,9 +29,27 @@ struct linear_tokens { /* of one head of one sequence; numbers as the recurrence
         };
     };
     int width[LINEAR_SLOTS]; /* 1, d or d_v; 0: no such slot, or a decay of 1 */
-    double *value;           /* [d_v]: scratch of a step */
-    bool normalise, all_tokens, reverse;
+    double *value, *seen;    /* [d_v]: scratch of a step */
+    bool normalise, all_tokens, reverse, read_first;
 };
+/* Without delta: is what a reads added under b, beside v under the key? */
+static inline bool linear_adds_seen(const struct linear_tokens *x)
+{
+    return !x->delta && x->reader;
+}
+static inline bool linear_looks(const struct linear_tokens *x)
+{
+    return x->delta || x->reader;
+}
+/* What reads the state before the token writes, and under what x->value is written, [d]. */
+static inline const double *linear_reader(const struct linear_tokens *x, int64_t t)
+{
+    return (x->reader ? x->reader : x->k) + t * x->d;
+}
+static inline const double *linear_writer(const struct linear_tokens *x, int64_t t)
+{
+    return (x->delta && x->writer ? x->writer : x->k) + t * x->d;
+}
 static inline bool linear_slot_by_token(int k)
 {
     return (linear_slot_of((enum linear_function)(k + 1))->varies & BY_TOKENS) != 0;
@@ -46,11 +65,11 @@ static inline int64_t linear_token(const struct linear_tokens *x, int64_t i)
 }
 /* Channel j of v as the recurrence takes it up: what the delta rule corrects, or what is written. */
 double linear_taken(const struct linear_tokens *x, int64_t t, int j);
-/* The parts of an update of S [d, d_v] and of the sum of keys z [d], which the caller has: D o S; what the
-   token adds under its key, into x->value: v, or by the delta rule beta (v - k S) of the decayed S; and that
-   it is added. */
-void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z);
-void linear_value(const struct linear_tokens *x, int64_t t, const double *s);
+/* The parts of an update of S [d, d_v] and of the sum of keys z [d], which the caller has: D o S, and what
+   the token reads of S before or behind that, into x->seen; what it adds under its key, into x->value: v, or
+   by the delta rule beta (v - seen); and that it is added, with what was seen under b. */
+void linear_prepare(const struct linear_tokens *x, int64_t t, double *s, double *z);
+void linear_value(const struct linear_tokens *x, int64_t t);
 void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z);
 void linear_update(const struct linear_tokens *x, int64_t t, double *s, double *z);
 /* o [d_v] of a token, before output_mod, from the state that it reads: in a step with a bonus the one before
@@ -75,7 +94,7 @@ struct linear_back {
     double scale;  /* added up */
     double *s, *z; /* [d, d_v], [d]: scratch, as those below */
     double *decayed, *z_decayed;
-    double *dnum, *dvalue; /* [d_v] */
+    double *dnum, *dvalue, *dseen; /* [d_v] */
 };
 /* One step backwards, from the state before it and the gradient dout [d_v] of what it gave. */
 void linear_step_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,

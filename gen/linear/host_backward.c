@@ -26,6 +26,7 @@ struct linear_gradient { /* one call */
     double *skip;            /* [t, d_v]: what output_mod gives to v */
     double *out;             /* [t, d_v]: o before output_mod, then its gradient */
     double *v;               /* [d_v]: scratch */
+    double *of_key;          /* [d]: the same */
 };
 
 /* ---- graphs ------------------------------------------------------------------------------------------ */
@@ -71,13 +72,47 @@ static lathe_status function_back(struct linear_gradient *a, const struct host_g
     return status == LATHE_OK ? host_scatter(&a->g, g, env, err) : status;
 }
 
-/* Of the slots that vary by token, or of the others. */
-static lathe_status slots_back(struct linear_gradient *a, bool by_token, lathe_error *err)
+static void add(double *to, const double *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+/* What flows back to a slot, so many numbers: one where its formula is the same for all channels. */
+static int seeds_of(const struct linear_gradient *a, int slot)
+{
+    const struct ir_fn *fn = &a->g.ir->linear.slot[slot];
+    const int n = a->head.x.width[slot];
+    double *seed = a->back.slot[slot];
+    if (n == 0 || fn->n_roots == 0 || (a->g.ir->node[fn->root[0]].span & SPAN_DIM) != 0)
+        return n;
+    for (int i = 1; i < n; i++)
+        seed[0] += seed[i];
+    return 1;
+}
+
+/* To the key that a slot has just been evaluated at. */
+static void key_back(struct linear_gradient *a, int slot)
+{
+    if (a->function[slot + 1].adjoint.n == 0 || !linear_slot_sees_key((enum linear_function)(slot + 1)))
+        return;
+    host_graph_values(&a->function[slot + 1], &a->head.vector.env, LEAF_X, a->head.x.d, a->of_key);
+    add(a->back.dk, a->of_key, a->head.x.d);
+}
+
+/* Of the slots that vary by token, whose key is at `key`, or of the others. */
+static lathe_status slots_back(struct linear_gradient *a, const double *key, lathe_error *err)
 {
     lathe_status status = LATHE_OK;
-    for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++)
-        if (linear_slot_by_token(k) == by_token)
-            status = function_back(a, &a->function[k + 1], a->head.x.width[k], a->back.slot[k], err);
+    for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++) {
+        if (linear_slot_by_token(k) != (key != NULL))
+            continue;
+        a->head.vector.env.param[LEAF_X] = key;
+        const int n = seeds_of(a, k);
+        status = function_back(a, &a->function[k + 1], n, a->back.slot[k], err);
+        if (status == LATHE_OK)
+            key_back(a, k);
+    }
     return status;
 }
 
@@ -105,6 +140,7 @@ static bool take_memory(struct linear_gradient *a)
         {&b->z_decayed, x->d},
         {&b->dnum, x->d_v},
         {&b->dvalue, x->d_v},
+        {&b->dseen, x->d_v},
         {&a->kept, (t / a->span + 1) * state},
         {&a->made, a->span * state},
         {&a->kept_z, (t / a->span + 1) * x->d},
@@ -114,6 +150,7 @@ static bool take_memory(struct linear_gradient *a)
         {&a->skip, t * x->d_v},
         {&a->out, t * x->d_v},
         {&a->v, x->d_v},
+        {&a->of_key, x->d},
     };
     bool all = true;
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
@@ -126,20 +163,15 @@ static bool take_memory(struct linear_gradient *a)
 static void free_memory(struct linear_gradient *a)
 {
     struct linear_back *b = &a->back;
-    double *const block[] = {b->ds,      b->dz,        b->dq,     b->dk,     b->dv,   b->s,    b->z,
-                             b->decayed, b->z_decayed, b->dnum,   b->dvalue, a->kept, a->made, a->kept_z,
-                             a->made_z,  a->dq_sum,    a->dk_sum, a->skip,   a->out,  a->v};
+    double *const block[] = {b->ds,   b->dz,      b->dq,        b->dk,     b->dv,     b->s,
+                             b->z,    b->decayed, b->z_decayed, b->dnum,   b->dvalue, a->kept,
+                             a->made, a->kept_z,  a->made_z,    a->dq_sum, a->dk_sum, a->skip,
+                             a->out,  a->v,       b->dseen,     a->of_key};
     for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
         free(block[i]);
     for (int k = 0; k < LINEAR_SLOTS; k++)
         free(b->slot[k]);
     linear_head_free(&a->head);
-}
-
-static void add(double *to, const double *from, int n)
-{
-    for (int i = 0; i < n; i++)
-        to[i] += from[i];
 }
 
 /* ---- output_mod -------------------------------------------------------------------------------------- */
@@ -223,12 +255,12 @@ static lathe_status token_out(struct linear_gradient *a, int64_t t, lathe_error 
     struct linear_head *head = &a->head;
     const struct linear_tokens *x = &head->x;
     struct linear_back *b = &a->back;
-    add(a->dq_sum + t * x->d, b->dq, x->d);
-    add(a->dk_sum + t * x->d, b->dk, x->d);
     linear_at(head, t);
-    lathe_status status = slots_back(a, true, err);
+    lathe_status status = slots_back(a, x->k + t * x->d, err);
     if (status != LATHE_OK)
         return status;
+    add(a->dq_sum + t * x->d, b->dq, x->d);
+    add(a->dk_sum + t * x->d, b->dk, x->d);
     host_view_load(&head->v_in, head->b, head->h, head->first + t, x->d_v, head->vector.stage[0]);
     status = host_mod(&head->vector, MOD_VALUE, x->d_v, err);
     if (status == LATHE_OK)
@@ -303,7 +335,7 @@ static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
     if (a->dnorm.data)
         host_view_store(&a->dnorm, 0, head->sequence, head->h, x->d, b->dz);
     linear_at(&a->head, 0);
-    const lathe_status status = slots_back(a, false, err);
+    const lathe_status status = slots_back(a, NULL, err);
     return status == LATHE_OK ? function_back(a, &a->function[OF_SCALE], 1, &b->scale, err) : status;
 }
 

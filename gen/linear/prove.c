@@ -54,6 +54,7 @@ static int root_of(const struct ir *ir, const char *result)
     return ir->mod[MOD_OUTPUT].n_stages > 0 ? ir->mod[MOD_OUTPUT].stage[0].fn.root[0]
            : l->decay.n_roots > 0           ? l->decay.root[0]
            : l->delta.n_roots > 0           ? l->delta.root[0]
+           : l->reader.n_roots > 0          ? l->reader.root[0]
                                             : ir->scale.root[0];
 }
 
@@ -71,9 +72,10 @@ static int line_of(const struct ir *ir, const char *tensor)
                                                     : MOD_VALUE;
     if (ir->mod[mod].n_stages > 0)
         return proof_line(ir, ir->mod[mod].stage[0].fn.root[0]);
-    return l->delta.n_roots > 0   ? proof_line(ir, l->delta.root[0])
-           : l->decay.n_roots > 0 ? proof_line(ir, l->decay.root[0])
-                                  : 0;
+    return l->delta.n_roots > 0    ? proof_line(ir, l->delta.root[0])
+           : l->reader.n_roots > 0 ? proof_line(ir, l->reader.root[0])
+           : l->decay.n_roots > 0  ? proof_line(ir, l->decay.root[0])
+                                   : 0;
 }
 
 static bool reads_by_batch(const struct ir *ir)

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* z has the decay of the keys. */
-void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z)
+/* D o S; z has the decay of the keys. */
+static void decay(const struct linear_tokens *x, int64_t t, double *s, double *z)
 {
     if (linear_decays(x) == 0)
         return;
@@ -29,32 +29,48 @@ double linear_taken(const struct linear_tokens *x, int64_t t, int j)
     return x->v[t * x->d_v + j];
 }
 
-void linear_value(const struct linear_tokens *x, int64_t t, const double *s)
+/* What the token reads before it writes, into x->seen. */
+static void look(const struct linear_tokens *x, int64_t t, const double *s)
 {
-    const double *k = x->k + t * x->d;
-    for (int j = 0; j < x->d_v; j++)
-        x->value[j] = linear_taken(x, t, j);
-    for (int i = 0; i < x->d && x->delta; i++)
+    const double *a = linear_reader(x, t);
+    memset(x->seen, 0, (size_t)x->d_v * sizeof *x->seen);
+    for (int i = 0; i < x->d && linear_looks(x); i++)
         for (int j = 0; j < x->d_v; j++)
-            x->value[j] -= k[i] * s[i * x->d_v + j];
-    for (int j = 0; j < x->d_v && x->delta; j++)
-        x->value[j] *= x->delta[t];
+            x->seen[j] += a[i] * s[i * x->d_v + j];
+}
+
+void linear_prepare(const struct linear_tokens *x, int64_t t, double *s, double *z)
+{
+    if (x->read_first)
+        look(x, t, s);
+    decay(x, t, s, z);
+    if (!x->read_first)
+        look(x, t, s);
+}
+
+void linear_value(const struct linear_tokens *x, int64_t t)
+{
+    for (int j = 0; j < x->d_v; j++) {
+        const double taken = linear_taken(x, t, j);
+        x->value[j] = x->delta ? x->delta[t] * (taken - x->seen[j]) : taken;
+    }
 }
 
 void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z)
 {
-    const double *k = x->k + t * x->d;
+    const double *k = linear_writer(x, t);
+    const double *b = linear_adds_seen(x) ? x->writer + t * x->d : NULL;
     for (int i = 0; i < x->d; i++) {
         z[i] += k[i];
         for (int j = 0; j < x->d_v; j++)
-            s[i * x->d_v + j] += k[i] * x->value[j];
+            s[i * x->d_v + j] += k[i] * x->value[j] + (b ? b[i] * x->seen[j] : 0);
     }
 }
 
 void linear_update(const struct linear_tokens *x, int64_t t, double *s, double *z)
 {
-    linear_decay(x, t, s, z);
-    linear_value(x, t, s);
+    linear_prepare(x, t, s, z);
+    linear_value(x, t);
     linear_add(x, t, s, z);
 }
 

@@ -58,6 +58,12 @@ static bool wants_scale_gradient(const struct kernel_request *r, char *said)
     return r->pass == LATHE_BACKWARD && r->linear->back.site[OF_SCALE].n > 0;
 }
 
+static bool reads_first(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return r->ir->linear.read_first;
+}
+
 /* A bonus reads the state before the decay. */
 static bool wants_value_decay_gradient(const struct kernel_request *r, char *said)
 {
@@ -82,6 +88,7 @@ const struct feature linear_features[] = {
                                          wants_value_decay_gradient, NULL,
                                          "leave the inputs of the decay without grad = true, or let it vary "
                                          "with at.i"},
+    [LINEAR_HAS_READ_FIRST] = {"read_first = true", reads_first, NULL, NULL},
     {NULL, NULL, NULL, NULL}};
 
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why)

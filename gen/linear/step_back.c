@@ -63,35 +63,47 @@ static void read_back(const struct linear_tokens *x, int64_t t, const double *s,
         read_own_back(x, t, b->dnum, ddivisor, b);
 }
 
-/* Of the addition of x->value under the key: to dvalue and k. */
+/* Of the addition of what[d_v] under the vector `under`: to dwhat, and to that of the vector. */
+static void added_back(const struct linear_tokens *x, const double *under, const double *what, double *dwhat,
+                       double *dunder, const struct linear_back *b)
+{
+    memset(dwhat, 0, (size_t)x->d_v * sizeof *dwhat);
+    for (int i = 0; i < x->d; i++)
+        for (int j = 0; j < x->d_v; j++) {
+            dunder[i] += b->ds[i * x->d_v + j] * what[j];
+            dwhat[j] += under[i] * b->ds[i * x->d_v + j];
+        }
+}
+
+/* Of the addition of x->value under the key or b, and of x->seen under b: to dvalue, dseen, k and b. */
 static void add_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
-    const double *k = x->k + t * x->d;
-    memset(b->dvalue, 0, (size_t)x->d_v * sizeof *b->dvalue);
-    for (int i = 0; i < x->d; i++) {
+    for (int i = 0; i < x->d; i++)
         b->dk[i] += b->dz[i];
-        for (int j = 0; j < x->d_v; j++) {
-            b->dk[i] += b->ds[i * x->d_v + j] * x->value[j];
-            b->dvalue[j] += k[i] * b->ds[i * x->d_v + j];
-        }
+    added_back(x, linear_writer(x, t), x->value, b->dvalue, x->delta && x->writer ? b->writer : b->dk, b);
+    if (linear_adds_seen(x))
+        added_back(x, x->writer + t * x->d, x->seen, b->dseen, b->writer, b);
+}
+
+/* The delta rule: value = beta (v - seen). */
+static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    for (int j = 0; j < x->d_v; j++) {
+        b->delta[0] += (linear_taken(x, t, j) - x->seen[j]) * b->dvalue[j];
+        b->dvalue[j] *= x->delta[t];
+        b->dseen[j] = -b->dvalue[j];
     }
 }
 
-/* The delta rule: value = beta (v - k S) of the decayed S. */
-static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+/* Of seen = a S: to a, and to the state that it was read of. */
+static void look_back(const struct linear_tokens *x, int64_t t, const double *s, struct linear_back *b)
 {
-    const double *k = x->k + t * x->d;
-    for (int j = 0; j < x->d_v; j++) {
-        double error = linear_taken(x, t, j);
-        for (int i = 0; i < x->d; i++)
-            error -= k[i] * b->decayed[i * x->d_v + j];
-        b->delta[0] += error * b->dvalue[j];
-        b->dvalue[j] *= x->delta[t];
-    }
-    for (int i = 0; i < x->d; i++)
+    const double *a = linear_reader(x, t);
+    double *da = x->reader ? b->reader : b->dk;
+    for (int i = 0; i < x->d && linear_looks(x); i++)
         for (int j = 0; j < x->d_v; j++) {
-            b->dk[i] -= b->decayed[i * x->d_v + j] * b->dvalue[j];
-            b->ds[i * x->d_v + j] -= k[i] * b->dvalue[j];
+            da[i] += s[i * x->d_v + j] * b->dseen[j];
+            b->ds[i * x->d_v + j] += a[i] * b->dseen[j];
         }
 }
 
@@ -122,14 +134,18 @@ static void taken_back(const struct linear_tokens *x, struct linear_back *b)
         b->dv[j] += b->dvalue[j];
 }
 
-/* ds and dz become those of the state before the update, whose decayed one is in b. */
-static void update_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+/* ds and dz become those of the state s before the update, whose decayed one is in b. */
+static void update_back(const struct linear_tokens *x, int64_t t, const double *s, struct linear_back *b)
 {
     add_back(x, t, b);
     if (x->delta)
         delta_back(x, t, b);
     taken_back(x, b);
+    if (!x->read_first)
+        look_back(x, t, b->decayed, b);
     decay_back(x, t, b);
+    if (x->read_first)
+        look_back(x, t, s, b);
 }
 
 static void begin_token(const struct linear_tokens *x, struct linear_back *b)
@@ -154,14 +170,14 @@ void linear_step_back(const struct linear_tokens *x, int64_t t, const double *s,
 {
     begin_token(x, b);
     copy_state(x, s, z, b->decayed, b->z_decayed);
-    linear_decay(x, t, b->decayed, b->z_decayed);
-    linear_value(x, t, b->decayed);
+    linear_prepare(x, t, b->decayed, b->z_decayed);
+    linear_value(x, t);
     if (!x->bonus) { /* the read is of the state behind the update */
         copy_state(x, b->decayed, b->z_decayed, b->s, b->z);
         linear_add(x, t, b->s, b->z);
         read_back(x, t, b->s, b->z, dout, b);
     }
-    update_back(x, t, b);
+    update_back(x, t, s, b);
     if (x->bonus)
         read_back(x, t, s, z, dout, b);
 }
@@ -176,7 +192,7 @@ void linear_all_read_back(const struct linear_tokens *x, int64_t t, const double
 void linear_all_add_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
 {
     begin_token(x, b);
-    linear_value(x, t, b->ds); /* v: nothing corrects it */
+    linear_value(x, t); /* v: nothing corrects it */
     add_back(x, t, b);
     taken_back(x, b);
 }

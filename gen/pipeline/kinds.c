@@ -16,12 +16,12 @@ static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mo
 static const char *const ROWWISE_SLOTS[] = {"inputs", "along", "forward", NULL};
 static const char *const ELEMENTWISE_SLOTS[] = {"inputs",  "over",    "list", "operands",
                                                 "results", "forward", NULL};
-static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
+static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod",  "key_mod", "value_mod",
 #define LINEAR_SLOT(ID, name, ...) #name,
 #include "gen/ir/linear_slots.def"
 #undef LINEAR_SLOT
-                                            "normalise",  "causal",    "reverse", "scale",
-                                            "output_mod", NULL};
+                                            "normalise",  "causal",     "reverse", "scale",
+                                            "output_mod", "read_first", NULL};
 
 const struct kind_row kinds[KIND_COUNT] = {
     [KIND_ATTENTION] = {.name = "attention",

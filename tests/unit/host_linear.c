@@ -4,147 +4,10 @@
  * differences of the forward pass, all gradients of each spec. Bad input gets its sentence. Specs are text in
  * the test; a bench holds every argument of both passes in f64 and frees it.
  */
-#include "check.h"
-#include "gen/gen.h"
+#include "linear_bench.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* ---- a bench ----------------------------------------------------------------------------------- */
-
-enum { MOST_ARGS = 48 };
-struct size {
-    int64_t b, h, h_k, t, d, d_v, seqs;
-};
-struct bench {
-    struct ir *ir;
-    struct signature sig[2]; /* forward, backward */
-    struct size size;
-    int n;
-    lathe_arg arg[MOST_ARGS]; /* of either signature */
-    int64_t shape[MOST_ARGS][MAX_DIMS];
-    uint64_t noise;
-    lathe_error err;
-};
-
-static double unit(void *bench)
-{
-    uint64_t *state = &((struct bench *)bench)->noise;
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return ((double)(*state >> 11) + 0.5) * 0x1p-53;
-}
-
-static int64_t dim_of(const struct bench *b, struct sig_dim dim)
-{
-    const struct size *s = &b->size;
-    const int64_t packed = s->seqs > 0 ? s->seqs : s->b;
-    const int64_t value = dim.literal > 0        ? dim.literal
-                          : dim.sym == SYM_B     ? s->b
-                          : dim.sym == SYM_H     ? s->h
-                          : dim.sym == SYM_H_K   ? s->h_k
-                          : dim.sym == SYM_T     ? s->t
-                          : dim.sym == SYM_D     ? s->d
-                          : dim.sym == SYM_D_V   ? s->d_v
-                          : dim.sym == SYM_SEQS  ? packed
-                          : dim.sym == SYM_SLOTS ? packed
-                                                 : 2;
-    return value * (dim.times == 2 ? 2 : 1) + dim.plus;
-}
-
-static lathe_arg *find(struct bench *b, const char *name)
-{
-    for (int i = 0; i < b->n; i++)
-        if (strcmp(b->arg[i].name, name) == 0)
-            return &b->arg[i];
-    return NULL;
-}
-
-static double *data(struct bench *b, const char *name)
-{
-    lathe_arg *arg = find(b, name);
-    CHECK(arg != NULL);
-    return arg->data;
-}
-
-/* Without `seqs` there is no cu; state_index is a test of its own. */
-static void add_arg(struct bench *b, const struct sig_arg *a)
-{
-    if (find(b, a->name) || strcmp(a->name, "state_index") == 0 ||
-        (strcmp(a->name, "cu") == 0 && b->size.seqs == 0))
-        return;
-    CHECK(b->n < MOST_ARGS);
-    lathe_arg *t = &b->arg[b->n];
-    *t = (lathe_arg){a->name, NULL,           a->dtype == LATHE_I32 ? LATHE_I32 : LATHE_F64,
-                     a->ndim, b->shape[b->n], NULL};
-    int64_t count = 1;
-    for (int i = 0; i < a->ndim; i++)
-        count *= b->shape[b->n][i] = dim_of(b, a->dim[i]);
-    b->n++;
-    t->data = calloc((size_t)count + 1, sizeof(double));
-    CHECK(t->data != NULL);
-    for (int i = 0; i < b->ir->n_inputs; i++)
-        if (strcmp(b->ir->input[i].name, a->name) == 0 && input_fill(&b->ir->input[i], NULL, t, unit, b))
-            return;
-    if (t->dtype == LATHE_I32) {
-        static const int32_t places[] = {0, 3, 3, 4, 9};
-        memcpy(t->data, places, sizeof places);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++)
-        ((double *)t->data)[i] = 2 * unit(b) - 1;
-}
-
-static void open_bench(struct bench *b, const char *text, const struct size *size)
-{
-    struct diag diag = {0};
-    memset(b, 0, sizeof *b);
-    b->size = *size;
-    b->noise = 7;
-    b->ir = spec_load("t.lua", text, strlen(text), &diag);
-    diag_to_error(&diag, LATHE_SPEC, &b->err);
-    CHECK_STR(b->err.text, "");
-    CHECK(b->ir != NULL);
-    for (int pass = 0; pass < 2; pass++) {
-        signature_make(b->ir, pass ? LATHE_BACKWARD : LATHE_FORWARD, &b->sig[pass]);
-        for (int i = 0; i < b->sig[pass].n_args; i++)
-            add_arg(b, &b->sig[pass].arg[i]);
-    }
-}
-
-static void close_bench(struct bench *b)
-{
-    for (int i = 0; i < b->n; i++)
-        free(b->arg[i].data);
-    ir_free(b->ir);
-}
-
-/* The arguments that a pass knows; `without` is left out, too. */
-static int select_args(const struct bench *b, int pass, const char *without, lathe_arg *out)
-{
-    int n = 0;
-    for (int i = 0; i < b->n; i++) {
-        bool known = strcmp(b->arg[i].name, without) != 0;
-        bool taken = false;
-        for (int k = 0; k < b->sig[pass].n_args; k++)
-            taken |= strcmp(b->sig[pass].arg[k].name, b->arg[i].name) == 0;
-        if (known && taken)
-            out[n++] = b->arg[i];
-    }
-    return n;
-}
-
-static lathe_status run(struct bench *b, int pass)
-{
-    lathe_arg args[MOST_ARGS];
-    const int n = select_args(b, pass, "", args);
-    b->err = (lathe_error){0};
-    return pass ? host_backward(b->ir, &b->sig[1], args, n, &b->err)
-                : host_forward(b->ir, &b->sig[0], args, n, NULL, 0, &b->err);
-}
 
 static void forward(struct bench *b)
 {
@@ -229,6 +92,22 @@ static const struct size PACKED = {1, 2, 1, 9, 3, 2, 4}; /* 3, 0, 1 and 5 tokens
     "inputs = { g = tensor('float', 'b', 'h', 't', { grad = true }) },\n"                                    \
     "decay = function(at, x) return x.g(at.b, at.h, at.t) end,\n"
 
+/* Reader and writer that are inputs, and those beside a delta rule that are made of keys. */
+#define RULE_OF_INPUTS                                                                                       \
+    "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 'd', { grad = true }),\n"       \
+    "    a = tensor('float', 'b', 'h', 't', 'd', { grad = true }),\n"                                        \
+    "    w = tensor('float', 'b', 'h', 't', 'd', { grad = true }) },\n"                                      \
+    "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.i) end,\n"                                    \
+    "  reader = function(k, at, x) return x.a(at.b, at.h, at.t, at.i) end,\n"                                \
+    "  writer = function(k, at, x) return x.w(at.b, at.h, at.t, at.i) end"
+#define RULE_OF_KEYS                                                                                         \
+    "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', { grad = true }),\n"            \
+    "    a = tensor('f32', 'h', { grad = true }),\n"                                                         \
+    "    w = tensor('float', 'b', 'h_k', 't', 'd', { grad = true }),\n"                                      \
+    "    beta = tensor('float', 'b', 'h', 't', { grad = true }) },\n"                                        \
+    "  delta = function(at, x) return x.beta(at.b, at.h, at.t) end,\n"                                       \
+    "  decay = function(at, x) return x.g(at.b, at.h, at.t) end"
+
 static const char *const DERIVED[] = {
     "return linear_attention {}",
     "return linear_attention { " TOKEN_GATE " }",
@@ -272,6 +151,17 @@ static const char *const DERIVED[] = {
     "return linear_attention { inputs = { f = tensor('float', 'b', 'h_k', 't', 'd', { grad = true }) },\n"
     "  key_mod = function(k, at, x) return 1.0 - sigmoid(x.f(at.b, at.h_k, at.t, at.i)) end,\n"
     "  decay = function(at, x) return log(sigmoid(x.f(at.b, at.h_k, at.t, at.i))) end }",
+    RULE_OF_INPUTS ", read_first = true }",
+    RULE_OF_INPUTS ", reverse = true, query_mod = unit, key_mod = unit }",
+    RULE_OF_KEYS ", reader = function(k, at, x) return k * x.a(at.h) end, read_first = true }",
+    RULE_OF_KEYS ", writer = function(k, at, x) return sin(k) * x.w(at.b, at.h_k, at.t, at.i) end }",
+    RULE_OF_KEYS ", reader = function(k, at, x) return x.a(at.h) end,\n"
+                 "  writer = function(k, at, x) return x.beta(at.b, at.h, at.t) * k end, reverse = true }",
+    "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 'd_v', { grad = true }),\n"
+    "    a = tensor('float', 'b', 'h', 't', 'd', { grad = true }) }, read_first = true,\n"
+    "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.j) end,\n"
+    "  reader = function(k, at, x) return x.a(at.b, at.h, at.t, at.i) end,\n"
+    "  writer = function(k) return -0.5 * k end }",
 };
 
 TEST(gradients_are_differences)
