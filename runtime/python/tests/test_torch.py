@@ -1,5 +1,7 @@
 """lathe.torch on the host device: gradients in double precision, operators of torch.library, layouts, compilers."""
 
+import sys
+
 import lathe
 import pytest
 
@@ -134,6 +136,43 @@ def test_only_what_the_backward_pass_reads_is_kept(spec, qkv):
     assert torch.autograd.gradcheck(function, tuple(given), fast_mode=True)
     first = lambda *tensors: function(*tensors)[0] if len(outs) > 1 else function(*tensors)  # a seed that nobody gives
     assert torch.autograd.gradcheck(first, tuple(given[:1]) + tuple(t.detach() for t in given[1:]), fast_mode=True)
+
+
+def steps_of(function):
+    """What a call gives, and how many functions of Python and of C it calls: what it costs on the host."""
+    function()
+    n = 0
+
+    def look(frame, event, _):
+        nonlocal n
+        n += event in ("call", "c_call")
+
+    sys.setprofile(look)
+    try:
+        made = function()
+    finally:
+        sys.setprofile(None)
+    return made, n
+
+
+def test_a_call_takes_few_steps(qkv):
+    """Host time is what a model of small layers waits for."""
+    attend, plain = lathe.torch.wrap("causal"), [t.detach() for t in qkv]
+    assert steps_of(lambda: attend(*plain))[1] <= 40
+    o, n = steps_of(lambda: attend(*qkv))
+    assert n <= 48
+    seed = torch.ones_like(o)
+    gradient_of = lambda made: steps_of(lambda: torch.autograd.grad(made, qkv, seed, retain_graph=True))[1]
+    assert gradient_of(o) - gradient_of(qkv[0] + qkv[1] + qkv[2]) <= 75
+
+
+def test_a_tensor_that_torch_func_has_left_behind(qkv):
+    """It is that of which torch.func made it."""
+    left = []
+    torch.func.grad(lambda t: left.append(t) or t.sum())(qkv[0].detach())
+    attend = lathe.torch.wrap("causal")
+    same(attend(left[0], *qkv[1:]), attend(*qkv))
+    torch.autograd.grad(attend(left[0], *qkv[1:]).sum(), qkv[1:])
 
 
 def test_only_what_requires_a_gradient_gets_one(qkv):

@@ -14,9 +14,9 @@ from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
 from .._signature import named_arguments, unknown
-from ._batched import each_slice
+from ._gradients import Functional, Gradients, Kept, apply_eager, values_of
 from ._passes import Layout, Pass, say_unusual
-from ._register import PLAIN, Operators, refuse_forward_mode, refuse_tangents
+from ._register import PLAIN, Operators, refuse_tangents
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -28,7 +28,7 @@ _interpreters = torch._C._functorch.peek_interpreter_stack
 class Form:
     """Which arguments of a function a call has: tensors, scalars with a gradient, which are tensors too, numbers."""
 
-    __slots__ = ("names", "operands", "n_operands", "learned", "numbers", "scalars", "dtypes", "sources", "routes",
+    __slots__ = ("names", "operands", "n_operands", "learned", "numbers", "scalars", "dtypes", "sources",
                  "refused")  # fmt: skip
 
     def __init__(self, function: "Function", present: tuple[bool, ...], numbers: tuple[bool, ...]):
@@ -44,7 +44,6 @@ class Form:
             (True, self.learned.index(n)) if n in self.learned else (False, self.numbers.index(n))
             for n in self.scalars
         )
-        self.routes: dict = {}  # of Gradients
         self.refused = [n for n in names if n not in function.has_gradient]
 
 
@@ -142,14 +141,14 @@ class Function(Shared):
             refuse_tangents(self.op.name, tensors)
         if _interpreters() is not None:
             self._check_gradients(form.names, tensors)
-            return self.training.pick(_Functional.apply(self.training, form, numbers, *tensors))
+            return self.training.pick(Functional.apply(self.training, form, numbers, *tensors))
         if _modes() or not tensors:
             return self._traced(*self._expand(form, tensors, numbers))
         if needs and _is_grad_enabled():
             if form.refused:
                 self._check_gradients(form.names, tensors)
-            return self.training.pick(_Eager.apply(self.training, form, numbers, *tensors))
-        return self.plain.pick(self.plain.run(form, tensors, numbers))
+            return apply_eager((self.training, form, numbers), *tensors)
+        return self.plain.pick(self.plain.run(form, tensors, numbers)[0])
 
     # ---- arguments ---------------------------------------------------------------------------------------------
 
@@ -243,15 +242,16 @@ class Variant:
         self._forms: dict[Form, tuple] = {}
         self._kept: dict[Form, Kept] = {}
         self.chosen = tuple(results.index(n) for n in function.wanted)
-        self._only_one = self.chosen[0] if len(self.chosen) == 1 else None
+        self.chosen_names = function.wanted
+        self.only_one = self.chosen[0] if len(self.chosen) == 1 else None
         self.gradients = Gradients(self) if function.has_gradient else None
         self.operators = Operators(self)
         self.operator = self.operators.forward
 
     def pick(self, results):
         """What the caller wants of all results."""
-        if self._only_one is not None:
-            return results if isinstance(results, torch.Tensor) else results[self._only_one]
+        if self.only_one is not None:
+            return results if isinstance(results, torch.Tensor) else results[self.only_one]
         return tuple(results[i] for i in self.chosen)
 
     def kept(self, form: Form) -> "Kept":
@@ -261,6 +261,7 @@ class Variant:
         return found
 
     def run(self, form: Form, tensors, numbers):
+        """All results, and the plan that has made them."""
         given = self._forms.get(form)
         if given is None:
             given = self._forms[form] = self.forward.given(form.operands, form.scalars)
@@ -269,208 +270,6 @@ class Variant:
         n = form.n_operands
         exact = any(t.dtype is torch.float64 for t in tensors[:n])
         return self.forward.run(given, tensors[:n], values_of(form, tensors[n:], numbers, exact))
-
-
-def values_of(form: Form, learned, numbers, exact: bool = True) -> list:
-    """Scalars in the order of the signature. exact: f32 ones are f64, as beside tensors of f64."""
-    return [
-        number_of(name, dtype, learned[i] if is_learned else numbers[i], exact)
-        for name, dtype, (is_learned, i) in zip(form.scalars, form.dtypes, form.sources)
-    ]
-
-
-def _reads(op: Op, name: str) -> bool:
-    """Does the backward pass read what the forward pass took or gave under this name?
-
-    Of an element-wise spec its gradient may leave out operands that the call itself must have: those no formula reads.
-    """
-    there = op.gradient.by_name.get(name)
-    if there is None or there.role == c.RESULT:
-        return False
-    before = op.forward.by_name[name]
-    return not (op.kind == "elementwise" and there.optional and not before.optional and before.role == c.TENSOR)
-
-
-class Kept:
-    """What a call keeps for its backward pass: the operands and results that this reads. Of the others it keeps what
-    they were like: results for gradients that nobody gives, operands for the dtypes of theirs."""
-
-    __slots__ = ("places", "n")
-
-    def __init__(self, variant: Variant, form: Form):
-        names = form.names + variant.results
-        self.n = len(names)
-        self.places = tuple(i for i, n in enumerate(names) if n in form.learned or _reads(variant.op, n))
-
-    def save(self, ctx, tensors, results) -> None:
-        every = (*tensors, *results)
-        ctx.save_for_backward(*[every[i] for i in self.places])
-        ctx.dtypes = [t.dtype for t in tensors]
-        ctx.results = [(t.shape, t.dtype, t.device) for t in results]
-
-    def all_of(self, ctx) -> list:
-        """Operands, then results, with None in the place of what was not kept."""
-        every: list = [None] * self.n
-        for i, t in zip(self.places, ctx.saved_tensors):
-            every[i] = t
-        return every
-
-
-class Route:
-    """Where the operands of a backward pass come from, for one form of call and the gradients that came in."""
-
-    __slots__ = ("names", "places", "sources", "scalars")
-
-    KEPT, SEED, ZERO = range(3)
-
-    def __init__(self, variant: Variant, form: Form, came: tuple[bool, ...]):
-        signature = variant.op.gradient
-        kept = form.names + variant.results
-        seeds = {"d" + r: i for i, r in enumerate(variant.results)}
-        # Sizes follow from operands; where those are not kept, from the gradients of all results.
-        all_seeds = any(n in signature.by_name and not _reads(variant.op, n) for n in form.operands)
-        self.names, self.places, self.sources = [], [], []
-        for place, argument in enumerate(signature.tensors):
-            name = argument.name
-            if name in seeds:
-                there = came[seeds[name]]
-                if not there and argument.optional and not all_seeds:
-                    continue
-                source = (self.SEED if there else self.ZERO, seeds[name])
-            elif name in kept and _reads(variant.op, name):
-                source = (self.KEPT, kept.index(name))
-            else:
-                continue
-            self.names.append(name)
-            self.places.append(place)
-            self.sources.append(source)
-        self.names = tuple(self.names)
-        self.scalars = tuple(a.name for a in signature.scalars if a.name in form.scalars)
-
-    def operands(self, kept, results, seeds) -> list:
-        """A gradient that nobody gives is zero, where it cannot be left out."""
-        return [
-            kept[i] if kind == self.KEPT else seeds[i] if kind == self.SEED else _zeros(*results[i])
-            for kind, i in self.sources
-        ]
-
-
-def _zeros(shape, dtype, device):
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
-class Gradients:
-    """The backward pass of a variant, for each set of gradients that is wanted."""
-
-    def __init__(self, variant: Variant):
-        self.variant = variant
-        self.signature = variant.op.gradient
-        self.differentiable = tuple("d" + r in self.signature.by_name for r in variant.results)
-        self.fixed = [i for i, d in enumerate(self.differentiable) if not d]
-        self._order = [r.name for r in self.signature.results]
-        self._passes: dict[tuple[str, ...], Pass] = {}
-
-    def wanted_of(self, names, needs) -> tuple[str, ...]:
-        """Names of gradients, in the order of the signature."""
-        has = self.variant.function.has_gradient
-        return tuple(sorted(("d" + n for n, need in zip(names, needs) if need and n in has), key=self._order.index))
-
-    def pass_of(self, wanted: tuple[str, ...]) -> Pass:
-        found = self._passes.get(wanted)
-        if found is None:
-            found = self._passes[wanted] = Pass(self.variant.op, c.BACKWARD, self.variant.function.layout, wanted)
-        return found
-
-    def route(self, form: Form, seeds) -> Route:
-        came = tuple(s is not None for s in seeds)
-        found = form.routes.get((self, came))
-        if found is None:
-            found = form.routes[self, came] = Route(self.variant, form, came)
-        return found
-
-    def run(self, form: Form, wanted, kept, results, numbers, seeds) -> dict:
-        """Gradients by the names of what they are of. kept: tensors of the form, then results, None where it is not
-        read; results: what they are like."""
-        route, work = self.route(form, seeds), self.pass_of(wanted)
-        values = []
-        if route.scalars:
-            learned = kept[form.n_operands : len(form.names)]
-            by_name = dict(zip(form.scalars, values_of(form, learned, numbers)))
-            values = [by_name[n] for n in route.scalars]
-        made = work.run(work.given(route.names, route.scalars), route.operands(kept, results, seeds), values)
-        return {r.name[1:]: gradient for r, gradient in zip(work.results, made)}
-
-
-def _as_given(gradient, dtype):
-    return gradient if gradient.dtype == dtype else gradient.to(dtype)
-
-
-def _keep(ctx, variant, form, numbers, tensors, results) -> None:
-    ctx.of = (variant, form, numbers)
-    variant.kept(form).save(ctx, tensors, results)
-    ctx.set_materialize_grads(False)
-    fixed = variant.gradients.fixed if variant.gradients else ()
-    if fixed:
-        ctx.mark_non_differentiable(*(results[i] for i in fixed))
-
-
-class _Eager(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, variant, form, numbers, *tensors):
-        results = variant.run(form, tensors, numbers)
-        _keep(ctx, variant, form, numbers, tensors, results)
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx, *seeds):
-        variant, form, numbers = ctx.of
-        needs = ctx.needs_input_grad
-        if all(s is None for s in seeds):
-            return (None,) * len(needs)
-        wanted = variant.gradients.wanted_of(form.names, needs[3:])
-        if _is_grad_enabled():  # create_graph: by an operator, whose own derivative is refused
-            made = variant.operators.backward(form, wanted, ctx, numbers, seeds)
-            return None, None, None, *(made.get(n) for n in form.names)
-        kept = variant.kept(form).all_of(ctx)
-        made = variant.gradients.run(form, wanted, kept, ctx.results, numbers, seeds)
-        named = zip(form.names, ctx.dtypes)
-        return None, None, None, *(_as_given(made[n], dtype) if n in made else None for n, dtype in named)
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        refuse_forward_mode(ctx.of[0].op.name)
-
-
-class _Functional(torch.autograd.Function):
-    """The same for torch.func, which wants the context apart, and an operator for tensors that it has wrapped."""
-
-    @staticmethod
-    def forward(variant, form, numbers, *tensors):
-        return tuple(variant.run(form, tensors, numbers))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        variant, form, numbers, *tensors = inputs
-        _keep(ctx, variant, form, numbers, tensors, output)
-
-    @staticmethod
-    def backward(ctx, *seeds):
-        variant, form, numbers = ctx.of
-        needs = ctx.needs_input_grad
-        if all(s is None for s in seeds):
-            return (None,) * len(needs)
-        wanted = variant.gradients.wanted_of(form.names, needs[3:])
-        made = variant.operators.backward(form, wanted, ctx, numbers, seeds)
-        return None, None, None, *(made.get(n) for n in form.names)
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        refuse_forward_mode(ctx.of[0].op.name)
-
-    @staticmethod
-    def vmap(info, in_dims, variant, form, numbers, *tensors):
-        one = lambda *slices: _Functional.apply(variant, form, numbers, *slices)
-        return each_slice(one, info, in_dims[3:], *tensors)
 
 
 def wrap(op: Op | str, *, layout: str = "bhsd", results: str | tuple[str, ...] = ()) -> Function:

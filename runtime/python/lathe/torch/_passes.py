@@ -22,9 +22,19 @@ CODES = {dtype: code for code, dtype in DTYPES.items()} | {torch.bool: c.U8}
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # absent from builds without CUDA
 _is_deterministic = torch.are_deterministic_algorithms_enabled
-_empty = torch.empty_strided  # fewer arguments to look at than torch.empty has
-_ONE = (1,)
-_BYTES = torch.uint8
+_device_now = getattr(torch._C, "_cuda_getDevice", None)
+
+
+def _allocators() -> dict:
+    """Of compiled graphs, by the type of the device: they go past the dispatcher."""
+    try:
+        from torch._C._dynamo import guards
+    except ImportError:
+        return {}
+    return {"cpu": getattr(guards, "_empty_strided_cpu", None), "cuda": getattr(guards, "_empty_strided_cuda", None)}
+
+
+_EMPTY = _allocators()
 
 
 class Layout:
@@ -54,25 +64,48 @@ class Layout:
 class Given:
     """Which arguments of a pass a call has. Known by its identity: there is one for each combination."""
 
-    __slots__ = ("arguments", "scalars")
+    __slots__ = ("arguments", "scalars", "last")
 
     def __init__(self, arguments: tuple[Argument, ...], scalars: tuple[Argument, ...]):
         self.arguments = arguments
         self.scalars = scalars
+        self.last: tuple = (None, None)  # the key of the last call, and its plan: layers of a model are alike
 
 
 class Plan:
     """One combination of shapes, strides, dtypes and devices."""
 
-    __slots__ = ("call", "device", "index", "made", "workspace", "changed")
+    __slots__ = ("launch", "device", "index", "made", "workspace", "changed", "dtypes", "results", "empty")
 
-    def __init__(self, call, device, index: int, made, changed):
-        self.call = call
+    def __init__(self, call, device, index: int, made, changed, dtypes):
+        self.launch = call.launch
         self.device = device
         self.index = index
         self.made = made  # (shape, strides, dtype) of each result
         self.changed = changed  # (place, function) of operands that are not taken as they lie
-        self.workspace = (call.workspace,) if call.workspace else None
+        self.workspace = ((call.workspace,), (1,), torch.uint8) if call.workspace else None
+        self.dtypes = dtypes  # of operands
+        self.results = [(shape, dtype, device) for shape, _, dtype in made]  # what they are like
+        # Allocates by shape, strides and dtype, where the device is the current one.
+        self.empty = _EMPTY.get(device.type) or self.empty_there
+
+    def empty_there(self, shape, strides, dtype):
+        return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+
+    def change(self, tensors, pointers: list) -> list:
+        """Operands in the form in which they are taken, at their places in `pointers`."""
+        others = [(place, change(tensors[place])) for place, change in self.changed]
+        for place, other in others:
+            pointers[place] = other.data_ptr()
+        return others
+
+
+class Like:
+    """In the place of a plan, for operands that were taken apart."""
+
+    def __init__(self, tensors, results):
+        self.dtypes = [t.dtype for t in tensors]
+        self.results = [(t.shape, t.dtype, t.device) for t in results]
 
 
 class Pass:
@@ -96,9 +129,9 @@ class Pass:
 
     # ---- every call -------------------------------------------------------------------------------------------
 
-    def run(self, given: Given, tensors, values) -> list:
-        """Tensors and values of scalars as `given` lists them. The results, which are allocated here."""
-        key = [given, _is_deterministic()]
+    def run(self, given: Given, tensors, values) -> tuple[list, Plan]:
+        """Tensors and values of scalars as `given` lists them. The results, which are allocated here, and the plan."""
+        key = [_is_deterministic()]
         pointers = []
         try:
             for t in tensors:
@@ -106,32 +139,35 @@ class Pass:
                 pointers.append(pointer)
                 key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
         except RuntimeError:
-            if any(map(is_batched, tensors)):
-                return each_gradient(lambda slices: self.run(given, slices, values), tensors)
-            _say_form(given, tensors)
-            raise
-        key = tuple(key)
-        plan = self.plans.get(key)
-        if plan is None:
-            plan = self._make_plan(key, given, tensors, pointers)
-        device = plan.device
-        changed = []  # alive until the launch
-        for place, change in plan.changed:
-            other = change(tensors[place])
-            changed.append(other)
-            pointers[place] = other.data_ptr()
-        results = []
-        for shape, strides, dtype in plan.made:
-            result = _empty(shape, strides, dtype=dtype, device=device)
-            pointers.append(result.data_ptr())
-            results.append(result)
+            return self._run_unusual(given, tensors, values)
+        last, plan = given.last
+        if key != last:
+            plan = self.plans.get((given, *key)) or self._make_plan(key, given, tensors, pointers)
+            given.last = key, plan
+        if plan.changed:
+            kept = plan.change(tensors, pointers)  # noqa: F841: alive until the launch
+        index = plan.index
+        empty = plan.empty if index == HOST or _device_now() == index else plan.empty_there
+        results = [empty(*form) for form in plan.made]
+        pointers += [result.data_ptr() for result in results]
         room = 0
         if plan.workspace:
-            workspace = _empty(plan.workspace, _ONE, dtype=_BYTES, device=device)
+            workspace = empty(*plan.workspace)
             room = workspace.data_ptr()
-        index = plan.index
-        plan.call.launch(pointers, values, room, 0 if index < 0 else _raw_stream(index))
-        return results
+        plan.launch(pointers, values, room, 0 if index == HOST else _raw_stream(index))
+        return results, plan
+
+    def _run_unusual(self, given: Given, tensors, values):
+        """Of tensors without an address."""
+        if any(map(is_batched, tensors)):
+            results = each_gradient(lambda slices: self.run(given, slices, values)[0], tensors)
+            return results, Like(tensors, results)
+        alive = [torch._C._functorch.unwrap_if_dead(t) for t in tensors]  # of a torch.func that has ended
+        if any(a is not t for a, t in zip(alive, tensors)):
+            return self.run(given, alive, values)
+        _say_form(given, tensors)
+        for t in tensors:
+            t.data_ptr()  # whose error says it
 
     # ---- the first of its kind -----------------------------------------------------------------------------------
 
@@ -146,16 +182,17 @@ class Pass:
             made.append((user, strides, DTYPES[code]))
         has_data = device.type != "meta"
         index = device.index if device.type == "cuda" else HOST
-        context = context_of(index, key[1])
+        context = context_of(index, key[0])
         try:
             call = operands.make_call(lambda records, scalars, places: Call(
                 context, self.op._handle, self.which, records, scalars, places))  # fmt: skip
         except c.ArgumentError as error:
             raise self.layout.retold(error, self.signature.by_name) from None
-        plan = Plan(call if has_data else _Nothing, device, index, made, operands.changed if has_data else ())
+        changed = operands.changed if has_data else ()
+        plan = Plan(call if has_data else _Nothing, device, index, made, changed, [t.dtype for t in tensors])
         if len(self.plans) >= CALLS_MAX:
             self.plans.clear()
-        self.plans[key] = plan
+        self.plans[given, *key] = plan
         return plan
 
     def _device_of(self, given: Given, tensors) -> torch.device:

@@ -165,7 +165,7 @@ class Operators:
         return form, tuple([args[i] for i in tensors]), tuple([args[i] for i in numbers]) if numbers else ()
 
     def _run(self, *args):
-        return _answer(self.variant.run(*self._given(args)))
+        return _answer(self.variant.run(*self._given(args))[0])
 
     def _fake(self, *args):
         form, tensors, _ = self._given(args)
@@ -184,29 +184,30 @@ class Operators:
         needs = ctx.needs_input_grad
         if all(s is None for s in seeds):
             return (None,) * len(needs)
-        wanted = self.variant.gradients.wanted_of(self.function.names, needs)
-        made = self.backward(ctx.form, wanted, ctx, ctx.numbers, seeds)
-        return (*(made.get(n) for n in self.function.names), *(None,) * len(self.function.numbers))
-
-    def backward(self, form, wanted: tuple[str, ...], ctx, numbers, seeds) -> dict:
-        """Gradients by the names of what they are of, by an operator."""
-        kept = self.variant.kept(form).all_of(ctx)
+        gradients, form = self.variant.gradients, ctx.form
+        wanted = gradients.wanted_of(self.function.names, needs)
+        route = gradients.route(form, self.variant.results, seeds)
+        made = self.backward(form, wanted, route, ctx, ctx.numbers, seeds)
         dtypes = dict(zip(form.names, ctx.dtypes))
-        gradients = self.variant.gradients
-        route = gradients.route(form, seeds)
-        operands = [None] * len(gradients.signature.tensors)
+        by_name = {n[1:]: gradient.to(dtypes[n[1:]]) for n, gradient in zip(wanted, made)}
+        return (*(by_name.get(n) for n in self.function.names), *(None,) * len(self.function.numbers))
+
+    def backward(self, form, wanted: tuple[str, ...], route, ctx, numbers, seeds):
+        """The gradients that are wanted, by an operator."""
+        kept, names = ctx.saved_tensors, self.function
+        operands = [None] * len(self.variant.gradients.signature.tensors)
         for place, tensor in zip(route.places, route.operands(kept, ctx.results, seeds)):
             operands[place] = tensor
-        of_tensors, of_numbers = dict(zip(form.names, kept)), dict(zip(form.numbers, numbers))
-        learned = [of_tensors.get(n) for n in self.function.learned]
-        numbers = [of_numbers.get(n) for n in self.function.numbers]
+        of_tensors = {n: kept[i] for n, i in zip(form.learned, route.learned)}
+        of_numbers = dict(zip(form.numbers, numbers))
+        learned = [of_tensors.get(n) for n in names.learned]
+        numbers = [of_numbers.get(n) for n in names.numbers]
         operator = self._backward_operator(wanted)
         if _interpreters() is None:
             results = operator(*operands, *learned, *numbers)
         else:
             results = _Once.apply(self.variant.op.name, operator, *operands, *learned, *numbers)
-        results = results if isinstance(results, (tuple, list)) else (results,)
-        return {name[1:]: g.to(dtypes[name[1:]]) for name, g in zip(wanted, results)}
+        return results if isinstance(results, (tuple, list)) else (results,)
 
     def _backward_operator(self, wanted: tuple[str, ...]):
         gradients, function = self.variant.gradients, self.function
@@ -224,7 +225,7 @@ class Operators:
         def run(*args):
             found, operands, values = given(args)
             numbers = [number_of(a.name, a.dtype, v, exact=True) for a, v in zip(found.scalars, values)]
-            return _answer(work.run(found, operands, numbers))
+            return _answer(work.run(found, operands, numbers)[0])
 
         def fake(*args):
             return _answer(work.fake(*given(args)[:2]))
