@@ -15,19 +15,8 @@
 
 /* ---- constants --------------------------------------------------------------------------------- */
 
-/* Types of tensors in memory, and of what tensor cores multiply. */
-static void emit_elements(struct text_buf *t, const struct problem *problem)
-{
-    text_add(t, "using operand = %s;\n", element_type(problem->dtype[DTYPE_Q]));
-    text_add(t, "using element_q = %s;\nusing element_k = %s;\n", element_type(problem->dtype[DTYPE_Q]),
-             element_type(problem->dtype[DTYPE_K]));
-    text_add(t, "using element_v = %s;\nusing element_o = %s;\n", element_type(problem->dtype[DTYPE_V]),
-             element_type(problem->dtype[DTYPE_O]));
-}
-
 static void emit_tiles(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    emit_elements(t, problem);
     text_add(t, "constexpr bool O_F32 = %s, O_MARKED = %s;\n", yes(plan->attention.o_f32),
              yes(plan->attention.o_f32 && !plan->attention.part_end));
     text_add(t, "constexpr int D = %d, D_V = %d;\n", attention_row(problem->dim[SYM_D]),
@@ -69,7 +58,6 @@ static void config_sm90(struct text_buf *t, const struct problem *problem, const
 
 static void config_combine(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    emit_elements(t, problem);
     const int dv = (int)problem->dim[SYM_D_V]; /* q and k are behind it: a mod of o names D, too */
     text_add(t, "constexpr int D = %d, D_V = %d, WARPS = %d;\n", dv, dv, plan->attention.warps);
     text_add(t, "constexpr bool PARTS_ALIGNED = %s, O_ALIGNED = %s;\n", yes(plan->attention.parts_aligned),

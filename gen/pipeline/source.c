@@ -20,6 +20,22 @@
 
 /* ---- config.gen.cuh -------------------------------------------------------------------------- */
 
+/* Types of tensors in memory, and of what tensor cores multiply. */
+static void emit_elements(struct text_buf *t, const struct kind_row *kind, const struct problem *problem)
+{
+    static const struct {
+        const char *name;
+        enum dtype_role role;
+    } of[] = {{"operand", DTYPE_Q},   {"element_q", DTYPE_Q}, {"element_k", DTYPE_K},
+              {"element_v", DTYPE_V}, {"element_o", DTYPE_O}, {"element_state", DTYPE_STATE}};
+    const size_t n = sizeof of / sizeof *of - (kind->recurrent ? 0 : 1);
+    const bool heads = kind->tiles || kind->recurrent;
+    if (!heads)
+        text_add(t, "using element = %s;\n", element_type(problem->dtype[DTYPE_USUAL]));
+    for (size_t i = 0; heads && i < n; i++)
+        text_add(t, "using %s = %s;\n", of[i].name, element_type(problem->dtype[of[i].role]));
+}
+
 static void emit_config(struct text_buf *t, const struct kernel_request *r, const struct plan *plan)
 {
     text_add(t,
@@ -31,7 +47,7 @@ static void emit_config(struct text_buf *t, const struct kernel_request *r, cons
     if (plan->row->define)
         plan->row->define(t, plan);
     text_add(t, "\nnamespace cfg {\n");
-    text_add(t, "using element = %s;\n", element_type(r->problem->dtype[DTYPE_USUAL]));
+    emit_elements(t, &kinds[r->spec->kind], r->problem);
     text_add(t, "constexpr bool FAST_MATH = %s;\n", yes(lower_is_fast(r->spec, r->sig, r->problem)));
     plan->row->config(t, r->problem, plan);
     text_add(t, "} // namespace cfg\n");

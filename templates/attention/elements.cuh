@@ -5,7 +5,7 @@
 // of cfg::operand in shared memory, and stores o as cfg::element_o; so far tiles are copied as they lie in memory,
 // which is said here once.
 #pragma once
-#include "common/base.cuh"
+#include "common/elements.cuh"
 
 static_assert(
     same_type<cfg::element_q, cfg::operand> && same_type<cfg::element_k, cfg::operand> &&
@@ -13,7 +13,3 @@ static_assert(
     "q, k and v are multiplied as they lie in memory: cfg::element_q, element_k and element_v are cfg::operand");
 static_assert(same_type<cfg::element_o, cfg::operand>,
               "cfg::element_o is cfg::operand: o and its gradient are operands of the backward pass");
-static_assert(same_type<cfg::element, cfg::operand>,
-              "cfg::element, which mods write (heads/vector_mod.cuh), is that of all tensors");
-
-template <class T> constexpr int ELEMENT_BYTES = static_cast<int>(sizeof(T));

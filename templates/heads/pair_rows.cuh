@@ -15,15 +15,16 @@ constexpr int PAIR_THREADS = 256;
 constexpr int PAIR_TOKENS = 64;
 constexpr int V = 8; // elements of a vector, which are all of one tensor
 
-using element = cfg::element;
-
 // Of rows that may start anywhere, elements `step` apart.
-DEV bool in_vectors(const element *row, i64 step) { return step == 1 && (reinterpret_cast<u64>(row) & 15) == 0; }
+template <class T> DEV bool in_vectors(const T *row, i64 step)
+{
+    return step == 1 && (reinterpret_cast<u64>(row) & 15) == 0;
+}
 
-DEV void load(const element *from, i64 step, float (&x)[V])
+template <class T> DEV void load(const T *from, i64 step, float (&x)[V])
 {
     if (in_vectors(from, step)) {
-        load_vec<V, element>(from, x);
+        load_vec<V, T>(from, x);
     } else {
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -32,20 +33,20 @@ DEV void load(const element *from, i64 step, float (&x)[V])
     }
 }
 
-DEV void store(element *to, i64 step, const float (&x)[V])
+template <class T> DEV void store(T *to, i64 step, const float (&x)[V])
 {
     if (in_vectors(to, step)) {
-        store_vec<V, element>(to, x);
+        store_vec<V, T>(to, x);
     } else {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            to[i * step] = from_float<element>(x[i]);
+            to[i * step] = from_float<T>(x[i]);
         }
     }
 }
 
-// BACK: from rows of both to the tensors that are there.
-template <bool BACK> DEV void copy(const pair_params &p)
+// Of tensors of T. BACK: from rows of both to the tensors that are there.
+template <class T, bool BACK> DEV void copy(const pair_params &p)
 {
     constexpr int VECTORS = cfg::D / V;
     const int tiles = (p.len + PAIR_TOKENS - 1) / PAIR_TOKENS;
@@ -53,9 +54,9 @@ template <bool BACK> DEV void copy(const pair_params &p)
     const int tile = block % tiles;
     const int h = block / tiles % p.n_h;
     const int b = block / tiles / p.n_h;
-    element *first = static_cast<element *>(p.first) + (b * p.first_b + h * p.first_h);
-    element *second = static_cast<element *>(p.second) + (b * p.second_b + h * p.second_h);
-    element *both = static_cast<element *>(p.both) + (b * p.both_b + h * p.both_h);
+    T *first = static_cast<T *>(p.first) + (b * p.first_b + h * p.first_h);
+    T *second = static_cast<T *>(p.second) + (b * p.second_b + h * p.second_h);
+    T *both = static_cast<T *>(p.both) + (b * p.both_b + h * p.both_h);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x); n < PAIR_TOKENS * VECTORS; n += PAIR_THREADS) {
         const int token = tile * PAIR_TOKENS + n / VECTORS;
@@ -65,18 +66,18 @@ template <bool BACK> DEV void copy(const pair_params &p)
         }
         const bool in_first = column < p.d1;
         const i64 step = in_first ? p.first_d : p.second_d;
-        element *apart = in_first ? first + (token * p.first_t + column * step)
-                                  : second + (token * p.second_t + (column - p.d1) * step);
-        element *joined = both + (token * p.both_t + column);
+        T *apart = in_first ? first + (token * p.first_t + column * step)
+                            : second + (token * p.second_t + (column - p.d1) * step);
+        T *joined = both + (token * p.both_t + column);
         float x[V];
         if constexpr (BACK) {
             if ((in_first ? p.first : p.second) != nullptr) {
-                load_vec<V, element>(joined, x);
+                load_vec<V, T>(joined, x);
                 store(apart, step, x);
             }
         } else {
             load(apart, step, x);
-            store_vec<V, element>(joined, x);
+            store_vec<V, T>(joined, x);
         }
     }
 }
@@ -87,7 +88,7 @@ template <bool BACK> DEV void copy(const pair_params &p)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
     LATHE_ENTRY(pair_q)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy<false>(p);
+    pair_rows::copy<cfg::element_q, false>(p);
 }
 #endif
 
@@ -95,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
     LATHE_ENTRY(pair_k)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy<false>(p);
+    pair_rows::copy<cfg::element_k, false>(p);
 }
 #endif
 
@@ -103,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
     LATHE_ENTRY(bwd_pair_q)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy<true>(p);
+    pair_rows::copy<cfg::element_q, true>(p);
 }
 #endif
 
@@ -111,6 +112,6 @@ extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS)
     LATHE_ENTRY(bwd_pair_k)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy<true>(p);
+    pair_rows::copy<cfg::element_k, true>(p);
 }
 #endif

@@ -14,8 +14,6 @@ static_assert(vector_mod<variant::query_mod, inputs> && vector_mod<variant::key_
                   vector_mod<variant::value_mod, inputs> && vector_mod<variant::output_mod, inputs>,
               "variant.gen.cuh does not fill the slots of its vector mods: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
-              "cfg::element is f16, bf16 or float");
 static_assert(cfg::D % 8 == 0 && cfg::D >= 8 && cfg::D <= 576, "cfg::D is a multiple of 8 from 8 to 576");
 static_assert(cfg::D_V % 8 == 0 && cfg::D_V >= 8 && cfg::D_V <= 512, "cfg::D_V is a multiple of 8 from 8 to 512");
 
@@ -235,21 +233,20 @@ DEV rows rows_of_batch(const mod_params &p)
 
 // Every thread of a warp comes along to the end, since reductions shuffle: rows beyond the last are computed from
 // zeros.
-template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, const rows &at)
+template <class MOD, class SOURCE, class OUT, int DIM> DEV void run(const mod_params &p, const rows &at)
 {
     using s = shape<DIM>;
-    using element = cfg::element;
     const int tile = at.tile;
     const int h = at.h;
     const int b = at.b;
     const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
     const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h + at.first * p.src_t);
-    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h + at.first * p.dst_t);
+    OUT *dst = static_cast<OUT *>(p.dst) + (b * p.dst_b + h * p.dst_h + at.first * p.dst_t);
     const i64 step = src_step(p);
     const bool src_aligned = step == 1 && ((reinterpret_cast<u64>(src) | static_cast<u64>(p.src_t) * sizeof(SOURCE)) &
                                            s::template MASK<SOURCE>) == 0;
     const bool dst_aligned =
-        ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(element)) & s::template MASK<element>) == 0;
+        ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(OUT)) & s::template MASK<OUT>) == 0;
     const typename MOD::head head = MOD::make_head(p.x, p.z, b, h);
 
     int token = tile * MOD_TOKENS + static_cast<int>(threadIdx.x) / s::TEAM;
@@ -283,9 +280,9 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, co
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;
             if (exists && vector < s::VECTORS) {
-                element *to = dst + (token * p.dst_t + vector * s::V);
-                store<s::V, element>(to, dst_aligned, x.low[k]);
-                store<s::V, element>(to + s::HALF, dst_aligned, x.high[k]);
+                OUT *to = dst + (token * p.dst_t + vector * s::V);
+                store<s::V, OUT>(to, dst_aligned, x.low[k]);
+                store<s::V, OUT>(to + s::HALF, dst_aligned, x.high[k]);
             }
         }
     }
@@ -293,12 +290,13 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, co
 
 // MOD::ROW elements of rows of DIM, which zeros fill up; where WIDE, rows of DIM floats that attention has left become
 // rows of ROW.
-template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const mod_params &p, const rows &at)
+template <class MOD, class SOURCE, class OUT, int DIM, bool WIDE>
+DEV void copy_rows(const mod_params &p, const rows &at)
 {
     static_assert(MOD::STAGES == 0, "rows of another length are copied as they are");
     constexpr int COLUMNS = WIDE ? MOD::ROW : DIM;
     const SOURCE *src = static_cast<const SOURCE *>(p.src) + (at.b * p.src_b + at.h * p.src_h + at.first * p.src_t);
-    cfg::element *dst = static_cast<cfg::element *>(p.dst) + (at.b * p.dst_b + at.h * p.dst_h + at.first * p.dst_t);
+    OUT *dst = static_cast<OUT *>(p.dst) + (at.b * p.dst_b + at.h * p.dst_h + at.first * p.dst_t);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x); n < MOD_TOKENS * COLUMNS; n += MOD_THREADS) {
         const int token = at.tile * MOD_TOKENS + n / COLUMNS;
@@ -311,27 +309,22 @@ template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const 
         if constexpr (WIDE) {
             x = __float_as_uint(row[0]) == EMPTY_ROW ? 0.0f : x;
         }
-        dst[token * p.dst_t + i] = from_float<cfg::element>(x);
+        dst[token * p.dst_t + i] = from_float<OUT>(x);
     }
 }
 
-template <bool WIDE> struct source_of { // what a mod reads: o is float where the attention kernel left it so
-    using type = cfg::element;
-};
-template <> struct source_of<true> {
-    using type = float;
-};
-
-template <class MOD, int DIM, bool WIDE> DEV void run_rows(const mod_params &p, const rows &at)
+// T: of the tensor. WIDE: o is float where the attention kernel left it so.
+template <class MOD, class T, int DIM, bool WIDE> DEV void run_rows(const mod_params &p, const rows &at)
 {
+    using source = typename pick<WIDE, float, T>::type;
     if constexpr (requires { MOD::ROW; }) {
-        copy_rows<MOD, typename source_of<WIDE>::type, DIM, WIDE>(p, at);
+        copy_rows<MOD, source, T, DIM, WIDE>(p, at);
     } else {
-        run<MOD, typename source_of<WIDE>::type, DIM>(p, at);
+        run<MOD, source, T, DIM>(p, at);
     }
 }
 
-template <class MOD, int DIM, bool WIDE = false, class PARAMS> DEV void run_if_present(const PARAMS &launched)
+template <class MOD, class T, int DIM, bool WIDE = false, class PARAMS> DEV void run_if_present(const PARAMS &launched)
 {
     if constexpr (!MOD::PRESENT) {
         return;
@@ -341,10 +334,10 @@ template <class MOD, int DIM, bool WIDE = false, class PARAMS> DEV void run_if_p
         PARAMS p = launched;
         rows at;
         if (enter_rows<MOD_TOKENS>(p, at)) {
-            run_rows<MOD, DIM, WIDE>(p, at);
+            run_rows<MOD, T, DIM, WIDE>(p, at);
         }
     } else {
-        run_rows<MOD, DIM, WIDE>(launched, rows_of_batch(launched));
+        run_rows<MOD, T, DIM, WIDE>(launched, rows_of_batch(launched));
     }
 }
 
@@ -365,28 +358,28 @@ template <class MOD, int DIM> DEV constexpr int row_of()
 #if LATHE_COMPILED(mod_q)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_q)(const __grid_constant__ mod_params p)
 {
-    mods::run_if_present<variant::query_mod, cfg::D>(p);
+    mods::run_if_present<variant::query_mod, cfg::element_q, cfg::D>(p);
 }
 #endif
 
 #if LATHE_COMPILED(mod_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_k)(const __grid_constant__ mod_params p)
 {
-    mods::run_if_present<variant::key_mod, cfg::D>(p);
+    mods::run_if_present<variant::key_mod, cfg::element_k, cfg::D>(p);
 }
 #endif
 
 #if LATHE_COMPILED(mod_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_v)(const __grid_constant__ mod_params p)
 {
-    mods::run_if_present<variant::value_mod, cfg::D_V>(p);
+    mods::run_if_present<variant::value_mod, cfg::element_v, cfg::D_V>(p);
 }
 #endif
 
 #if LATHE_COMPILED(mod_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_o)(const __grid_constant__ mod_params p)
 {
-    mods::run_if_present<variant::output_mod, cfg::D_V, cfg::O_F32>(p);
+    mods::run_if_present<variant::output_mod, cfg::element_o, cfg::D_V, cfg::O_F32>(p);
 }
 #endif
 
@@ -394,6 +387,6 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_o)(con
 #if LATHE_COMPILED(mod_do)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_do)(const __grid_constant__ mod_params p)
 {
-    mods::run_if_present<variant::value_mod, cfg::D_V>(p);
+    mods::run_if_present<variant::value_mod, cfg::element_o, cfg::D_V>(p);
 }
 #endif

@@ -28,12 +28,12 @@ template <bool STATES> DEV void weigh_channels(u32 step, const channel_logs &log
         const u32 k_at = pair_address(step + step_layout::K, i, g);
         float k[2];
         load_pair(k_at, k[0], k[1]);
-        store_shared(k_at, pack<cfg::element>(k[0] * exp2_approx(writes_to[0] - logs.x[g][i][0]),
+        store_shared(k_at, pack<cfg::operand>(k[0] * exp2_approx(writes_to[0] - logs.x[g][i][0]),
                                               k[1] * exp2_approx(writes_to[1] - logs.x[g][i][1])));
         if constexpr (!STATES) {
             float q[2];
             load_pair(q_at, q[0], q[1]);
-            store_shared(q_at, pack<cfg::element>(q[0] * exp2_approx(logs.read(g, i, 0) - reads_from[0]),
+            store_shared(q_at, pack<cfg::operand>(q[0] * exp2_approx(logs.read(g, i, 0) - reads_from[0]),
                                                   q[1] * exp2_approx(logs.read(g, i, 1) - reads_from[1])));
         }
     }

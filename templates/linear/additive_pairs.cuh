@@ -25,7 +25,7 @@ struct token_logs { // one number a token: lane l has token l % 16
 };
 
 template <bool STATES> struct pair_job {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using logs_type = typename pick<DECAY_BY_KEY, channel_logs, token_logs>::type;
     const linear_params &p;
     const work &w;
@@ -43,16 +43,17 @@ template <bool STATES> struct pair_job {
             const i64 way = cfg::REVERSE ? -1 : 1;
             if (walk.reads(number)) {
                 load_step<KEY_PAD>(step + step_layout::Q,
-                                   elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows,
-                                   cfg::D);
+                                   elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
+                                   way * p.q_t, rows, cfg::D);
             }
             if (walk.writes(number)) {
                 load_step<KEY_PAD>(step + step_layout::K,
-                                   elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows,
-                                   cfg::D);
-                load_step<VALUE_PAD>(step + step_layout::V,
-                                     elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first),
-                                     way * p.v_t, rows, w.left);
+                                   elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
+                                   way * p.k_t, rows, cfg::D);
+                load_step<VALUE_PAD>(
+                    step + step_layout::V,
+                    elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first),
+                    way * p.v_t, rows, w.left);
             }
         }
     }
@@ -97,8 +98,8 @@ template <bool STATES> struct pair_job {
             u32 b[4];
             load_matrix4(a, swizzle<KEY_PAD>::along(q, 8 * group + 2 * i));
             load_matrix4(b, swizzle<KEY_PAD>::along(k, 8 * group + 2 * i));
-            mma_16x8x16<element>(s[0], a, b[0], b[1]);
-            mma_16x8x16<element>(s[1], a, b[2], b[3]);
+            mma_16x8x16<operand>(s[0], a, b[0], b[1]);
+            mma_16x8x16<operand>(s[1], a, b[2], b[3]);
         }
     }
     // f(sum, row, column), of all pairs of the step.
@@ -218,7 +219,7 @@ template <bool STATES> struct pair_job {
         const u32 to = step + static_cast<u32>(step_layout::PAIRS + 16 * lane_id());
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            store_shared(to + static_cast<u32>(4 * i), pack<element>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]));
+            store_shared(to + static_cast<u32>(4 * i), pack<operand>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]));
         }
     }
     // By how much the piece decays what was there.

@@ -23,9 +23,9 @@ static_assert(STAGES >= 2 && STAGES <= 4,
 static_assert(COLUMN_WARPS >= 1 && COLUMN_WARPS <= 8, "cfg::COLUMN_WARPS is 1 to 8");
 
 struct step_layout { // bytes; tiles have 16 rows
-    static constexpr int Q = 0, K = Q + STEP * KEY_PAD * 2, V = K + STEP * KEY_PAD * 2;
+    static constexpr int Q = 0, K = Q + STEP * KEY_PAD * OPERAND, V = K + STEP * KEY_PAD * OPERAND;
     // A's fragments of the pairs within the step, 16 bytes a lane
-    static constexpr int PAIRS = V + STEP * VALUE_PAD * 2;
+    static constexpr int PAIRS = V + STEP * VALUE_PAD * OPERAND;
     static constexpr int FACTORS = PAIRS + 512; // floats: of channels or of tokens, see below
     static constexpr int COUNT = DECAY_BY_KEY ? 2 * KEY_PAD + 4 : DECAYS ? 2 * STEP + 4 : 4;
     static constexpr int END = round_up(FACTORS + 4 * COUNT, 128);

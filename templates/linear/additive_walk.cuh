@@ -8,7 +8,7 @@ namespace linear
 {
 
 template <bool STATES> struct state_job {
-    using element = cfg::element;
+    using operand = cfg::operand;
     const linear_params &p;
     const work &w;
     walk_plan<STATES> walk;
@@ -30,8 +30,8 @@ template <bool STATES> struct state_job {
             u32 b[4];
             load_matrix4(a, swizzle<KEY_PAD>::along(q, 2 * k));
             s.pack_rows(b, k, by);
-            mma_16x8x16<element>(part[k % 2][0], a, b[0], b[1]);
-            mma_16x8x16<element>(part[k % 2][1], a, b[2], b[3]);
+            mma_16x8x16<operand>(part[k % 2][0], a, b[0], b[1]);
+            mma_16x8x16<operand>(part[k % 2][1], a, b[2], b[3]);
         }
         const float back = state_columns::SCALED ? w.scale / by : w.scale;
 #pragma unroll
@@ -58,7 +58,7 @@ template <bool STATES> struct state_job {
     __device__ __forceinline__ void load_values(u32 (&v)[4], u32 step) const
     {
         if (is_sum()) {
-            v[0] = v[1] = lane_id() < 4 ? pack<element>(1.0f, 1.0f) : 0u;
+            v[0] = v[1] = lane_id() < 4 ? pack<operand>(1.0f, 1.0f) : 0u;
             v[2] = v[3] = 0u;
         } else {
             load_matrix4_transposed(v, step + step_layout::V +
@@ -69,8 +69,8 @@ template <bool STATES> struct state_job {
     {
         const uint4 four = load_shared16(step + static_cast<u32>(step_layout::PAIRS + 16 * lane_id()));
         const u32 a[4] = {four.x, four.y, four.z, four.w};
-        mma_16x8x16<element>(o[0], a, v[0], v[1]);
-        mma_16x8x16<element>(o[1], a, v[2], v[3]);
+        mma_16x8x16<operand>(o[0], a, v[0], v[1]);
+        mma_16x8x16<operand>(o[1], a, v[2], v[3]);
     }
     // Values as the state takes them up: by what is left of them at the step's end.
     DEV void weigh_values(u32 (&v)[4], u32 step)
@@ -82,8 +82,8 @@ template <bool STATES> struct state_job {
             for (int i = half; i < 4; i += 2) {
                 float low;
                 float high;
-                unpack<element>(v[i], low, high);
-                v[i] = pack<element>(low * by.x, high * by.y);
+                unpack<operand>(v[i], low, high);
+                v[i] = pack<operand>(low * by.x, high * by.y);
             }
         }
     }
@@ -96,8 +96,8 @@ template <bool STATES> struct state_job {
         for (int n = 0; n < state_columns::BLOCKS; n += 2) {
             u32 b[4];
             load_matrix4_transposed(b, swizzle<KEY_PAD>::along(k, n));
-            mma_16x8x16<element>(s.x[n], a, b[0], b[1]);
-            mma_16x8x16<element>(s.x[n + 1], a, b[2], b[3]);
+            mma_16x8x16<operand>(s.x[n], a, b[0], b[1]);
+            mma_16x8x16<operand>(s.x[n + 1], a, b[2], b[3]);
         }
     }
     // With a normaliser: the warp of the sum of keys tells the others.
@@ -134,14 +134,14 @@ template <bool STATES> struct state_job {
             for (int i = 0; i < 4; i++) {
                 const u32 at = swizzle<VALUE_PAD>::offset(lane_id() / 4 + i % 2 * 8, first() / 8 + i / 2) +
                                static_cast<u32>(lane_id() % 4 * 4);
-                store_shared(step + step_layout::V + at, pack<element>(o[i / 2][i % 2 * 2], o[i / 2][i % 2 * 2 + 1]));
+                store_shared(step + step_layout::V + at, pack<operand>(o[i / 2][i % 2 * 2], o[i / 2][i % 2 * 2 + 1]));
             }
             __syncwarp();
             const int row = lane_id() / 2;
             const int column = first() + lane_id() % 2 * 8;
             const uint4 four = load_shared16(step + step_layout::V + swizzle<VALUE_PAD>::offset(row, column / 8));
             if (w.has(place + row) && column < w.left) {
-                store_row(static_cast<element *>(p.o) + output_at(place + row) + column, four);
+                store_row(static_cast<cfg::element_o *>(p.o) + output_at(place + row) + column, four);
             }
         }
     }
@@ -197,24 +197,24 @@ template <bool STATES> struct state_job {
     }
     __device__ __forceinline__ void load_state(state_columns &s, i64 slot) const
     {
-        const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
-        const float *norm = head_of(p.norm, slot * p.norm_b + w.h * p.norm_h);
+        const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+        const cfg::element_state *norm = head_of(p.norm, slot * p.norm_b + w.h * p.norm_h);
         if (is_sum() && norm != nullptr) {
-            each_of_sum(s, p.norm_i, [&](float &a, i64 at) { a = norm[at]; });
+            each_of_sum(s, p.norm_i, [&](float &a, i64 at) { a = to_float(norm[at]); });
         } else if (!is_sum() && from != nullptr) {
             s.each_of_memory(p.state_i, p.state_j, w.first + first(), w.left - first(),
-                             [&](float &a, i64 at) { a = from[at]; });
+                             [&](float &a, i64 at) { a = to_float(from[at]); });
         }
     }
     __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
     {
-        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
-        float *norm = head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h);
+        cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+        cfg::element_state *norm = head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h);
         if (is_sum() && norm != nullptr && w.first == 0) {
-            each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = a; });
+            each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = from_float<cfg::element_state>(a); });
         } else if (!is_sum() && to != nullptr) {
             s.each_of_memory(p.state_out_i, p.state_out_j, w.first + first(), w.left - first(),
-                             [&](float &a, i64 at) { to[at] = a; });
+                             [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
         }
     }
     // f(element of the state, what this lane has of a part).

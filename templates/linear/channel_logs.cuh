@@ -4,14 +4,14 @@
 // A pair weighs e^(c_i - c_j), c the sums of a channel's logarithms from the step's start on. Where no channel of a
 // group of 64 loses more than MILD over the step, that is a product of e^(c_i - half) and e^(half - c_j), half of all
 // that the step loses; elsewhere the second factor may be too large a number, and pairs are summed up one by one in
-// f32, with keys that decay from token to token. Halves of MILD keep far from the largest number of cfg::element.
+// f32, with keys that decay from token to token. Halves of MILD keep far from the largest number of cfg::operand.
 #pragma once
 #include "linear/steps.cuh"
 
 namespace linear
 {
 
-constexpr float MILD = same_type<cfg::element, f16> ? -12.0f : -120.0f; // to the base 2
+constexpr float MILD = same_type<cfg::operand, f16> ? -12.0f : -120.0f; // to the base 2
 
 struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's start on
     float x[KEY_GROUPS][STEP][2];

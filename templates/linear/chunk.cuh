@@ -2,6 +2,7 @@
 // chunk a block has, rows, sums of logarithms.
 #pragma once
 #include "common/mma_sm80.cuh"
+#include "linear/elements.cuh"
 #include "linear/walk.cuh"
 
 namespace linear

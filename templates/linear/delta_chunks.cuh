@@ -21,13 +21,13 @@ constexpr int OWN_COLUMNS = CHUNK_COLUMNS / 2; // of a warp, with a quarter of t
 constexpr int CHUNK_SLICES = (cfg::D_V + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS;
 
 struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGES chunks
-    static constexpr int Q = 0, K = Q + CHUNK_TOKENS * CHUNK_PAD * 2, V = K + CHUNK_TOKENS * CHUNK_PAD * 2;
-    static constexpr int STAGE = V + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
+    static constexpr int Q = 0, K = Q + CHUNK_TOKENS * CHUNK_PAD * OPERAND, V = K + CHUNK_TOKENS * CHUNK_PAD * OPERAND;
+    static constexpr int STAGE = V + CHUNK_TOKENS * CHUNK_COLUMNS * OPERAND;
     static constexpr int WRITTEN = STAGE * cfg::CHUNK_STAGES; // v as the state takes it up
-    static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
-    static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T
-    static constexpr int SUMS = INVERSE + 2 * INVERSE_BYTES;              // G, to the base 2, of two chunks
-    static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4;           // of v, as the state takes it up
+    static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * OPERAND;
+    static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * OPERAND; // T
+    static constexpr int SUMS = INVERSE + 2 * INVERSE_BYTES;                    // G, to the base 2, of two chunks
+    static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4;                 // of v, as the state takes it up
     static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
 
@@ -56,7 +56,7 @@ struct chunk_state {
 };
 
 struct chunk_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     const linear_params &p;
     const work &w;
     u32 shared;
@@ -80,15 +80,16 @@ struct chunk_walk {
         const int rows = min(CHUNK_TOKENS, w.s.length - place);
         const i64 token = sequence::token(w.s, place);
         const i64 way = cfg::REVERSE ? -1 : 1;
-        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::Q,
-                                            elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
-                                            way * p.q_t, rows, cfg::D);
-        load_rows<CHUNK_PAD, CHUNK_THREADS>(to + chunk_layout::K,
-                                            elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
-                                            way * p.k_t, rows, cfg::D);
+        load_rows<CHUNK_PAD, CHUNK_THREADS>(
+            to + chunk_layout::Q, elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
+            way * p.q_t, rows, cfg::D);
+        load_rows<CHUNK_PAD, CHUNK_THREADS>(
+            to + chunk_layout::K, elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
+            way * p.k_t, rows, cfg::D);
         load_rows<CHUNK_COLUMNS, CHUNK_THREADS>(
-            to + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t,
-            rows, w.left);
+            to + chunk_layout::V,
+            elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows,
+            w.left);
         copy_commit();
     }
     __device__ __forceinline__ u32 inverse_at(int row, int part) const
@@ -98,7 +99,7 @@ struct chunk_walk {
     __device__ __forceinline__ void load_inverse(int number) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + number) * p.z.n_h + w.h;
-        load_inverse_tiles<CHUNK_THREADS>(static_cast<const element *>(p.inverse) + which * INVERSE_STORED,
+        load_inverse_tiles<CHUNK_THREADS>(static_cast<const operand *>(p.inverse) + which * INVERSE_STORED,
                                           [&](int row, int part) { return inverse_at(row, part); });
         copy_commit();
     }
@@ -108,7 +109,7 @@ struct chunk_walk {
             if (column % 2 == 0) {
                 store_shared(shared + chunk_layout::STATE + swizzle<CHUNK_COLUMNS>::offset(row, column / 8) +
                                  static_cast<u32>(column % 8 * 2),
-                             pack<element>(a, *(&a + 1)));
+                             pack<operand>(a, *(&a + 1)));
             }
         });
     }
@@ -145,9 +146,9 @@ struct chunk_walk {
             for (int k = 0; k < 4; k++) {
                 float low;
                 float high;
-                unpack<element>(word[k], low, high);
+                unpack<operand>(word[k], low, high);
                 store_shared(shared + chunk_layout::WRITTEN + at + static_cast<u32>(4 * k),
-                             pack<element>(low * by, high * by));
+                             pack<operand>(low * by, high * by));
             }
         }
     }
@@ -193,8 +194,8 @@ struct chunk_walk {
             const float by = DECAYS ? exp2_approx(sum_to(row)) : 1.0f;
             float v_low;
             float v_high;
-            unpack<element>(__float_as_uint(load_shared(stage + chunk_layout::V + at)), v_low, v_high);
-            store_shared(shared + chunk_layout::WRITTEN + at, pack<element>(v_low - by * low, v_high - by * high));
+            unpack<operand>(__float_as_uint(load_shared(stage + chunk_layout::V + at)), v_low, v_high);
+            store_shared(shared + chunk_layout::WRITTEN + at, pack<operand>(v_low - by * low, v_high - by * high));
         });
         __syncthreads();
         float y[OWN_COLUMNS / 8][4] = {};
@@ -202,7 +203,7 @@ struct chunk_walk {
         multiply_rows<CHUNK_TOKENS>(y, inverse + INVERSE_BYTES, shared + chunk_layout::WRITTEN);
         multiply_rows<CHUNK_TOKENS>(y, inverse, shared + chunk_layout::WRITTEN);
         each_pair(y, [&](u32 at, int, float low, float high) {
-            store_shared(stage + chunk_layout::V + at, pack<element>(low, high));
+            store_shared(stage + chunk_layout::V + at, pack<operand>(low, high));
         });
         __syncthreads();
     }
@@ -225,7 +226,7 @@ struct chunk_walk {
         for (int first = 0; first <= row0; first += HALF) {
             float s[1][HALF / 8][4];
             const a_fragments<1, 1> none = {};
-            product_qk<element, 1, HALF / 8, CHUNK_PAD, false>(
+            product_qk<operand, 1, HALF / 8, CHUNK_PAD, false>(
                 s, q, none,
                 stage + chunk_layout::K + lane_offset_b<CHUNK_PAD>(lane) +
                     static_cast<u32>(first * swizzle<CHUNK_PAD>::ROW_BYTES));
@@ -234,7 +235,7 @@ struct chunk_walk {
             } else {
                 weigh<false>(s[0], from, first, row0);
             }
-            product_pv<element, 1, HALF / 8, OWN_COLUMNS / 8, CHUNK_COLUMNS>(
+            product_pv<operand, 1, HALF / 8, OWN_COLUMNS / 8, CHUNK_COLUMNS>(
                 o, s,
                 own_columns(stage + chunk_layout::V) + static_cast<u32>(first * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
         }
@@ -277,13 +278,13 @@ struct chunk_walk {
         for (int n = 0; n < OWN_COLUMNS / 16; n++) {
             u32 b[4];
             load_matrix4_transposed(b, swizzle<CHUNK_COLUMNS>::along(rows, 2 * n));
-            mma_16x8x16<element>(c[2 * n], a, b[0], b[1]);
-            mma_16x8x16<element>(c[2 * n + 1], a, b[2], b[3]);
+            mma_16x8x16<operand>(c[2 * n], a, b[0], b[1]);
+            mma_16x8x16<operand>(c[2 * n + 1], a, b[2], b[3]);
         }
     }
     __device__ __forceinline__ void store(int place, const float (&o)[1][OWN_COLUMNS / 8][4]) const
     {
-        using target = typename pick<cfg::O_F32, float, element>::type;
+        using target = typename pick<cfg::O_F32, float, cfg::element_o>::type;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int at = place + row_group() * 16 + lane_id() / 4 + 8 * r;
@@ -385,12 +386,12 @@ struct chunk_walk {
 DEV void forward_by_chunk(const linear_params &p, const work &w, i64 slot, unsigned char *bytes)
 {
     chunk_state state = {};
-    const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
-    float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+    const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+    cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
     if (from != nullptr) {
         state.each([&](float &a, int row, int column) {
             if (row < cfg::D && column < w.left) {
-                a = from[row * p.state_i + (w.first + column) * p.state_j];
+                a = to_float(from[row * p.state_i + (w.first + column) * p.state_j]);
             }
         });
     }
@@ -399,7 +400,7 @@ DEV void forward_by_chunk(const linear_params &p, const work &w, i64 slot, unsig
     if (to != nullptr) {
         state.each([&](float &a, int row, int column) {
             if (row < cfg::D && column < w.left) {
-                to[row * p.state_out_i + (w.first + column) * p.state_out_j] = a;
+                to[row * p.state_out_i + (w.first + column) * p.state_out_j] = from_float<cfg::element_state>(a);
             }
         });
     }

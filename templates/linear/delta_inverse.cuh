@@ -14,7 +14,7 @@ struct inverse_layout { // in shared memory; keys lie where their products will
     matrix products, inverse;
     float beta[CHUNK_TOKENS], sums[CHUNK_TOKENS];
 };
-static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2),
+static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * OPERAND),
               "there is room for the keys");
 
 // m = diag(beta) N, in the place of the keys.
@@ -23,7 +23,7 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
     const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
     float s[1][CHUNK_TOKENS / 8][4];
     const a_fragments<1, 1> none = {};
-    product_qk<cfg::element, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0),
+    product_qk<cfg::operand, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0),
                                                                     none, keys + lane_offset_b<CHUNK_PAD>(lane_id()));
     __syncthreads();
 #pragma unroll
@@ -40,7 +40,7 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
 }
 
 // As linear/inverse_tiles.cuh has it.
-DEV void store_inverse(cfg::element *to, const inverse_layout &s)
+DEV void store_inverse(cfg::operand *to, const inverse_layout &s)
 {
 #pragma unroll
     for (int i = 0; i < (INVERSE_UNITS + THREADS - 1) / THREADS; i++) {
@@ -74,19 +74,19 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
 }
 
 // Rows of a chunk of a head of k, on their way into a tile in shared memory.
-template <class P> DEV void load_chunk(const P &p, const inverse_work &at, u32 tile, const void *base, i64 stride_b,
-                                       i64 stride_h, i64 stride_t)
+template <class T, class P> DEV void load_chunk(const P &p, const inverse_work &at, u32 tile, const void *base,
+                                                i64 stride_b, i64 stride_h, i64 stride_t)
 {
     const i64 way = cfg::REVERSE ? -1 : 1;
     const i64 token = sequence::token(at.w.s, at.place);
     load_rows<CHUNK_PAD, THREADS>(tile,
-                                  elements(base, at.w.s.batch * stride_b + at.w.h_kv * stride_h + token * stride_t),
+                                  elements<T>(base, at.w.s.batch * stride_b + at.w.h_kv * stride_h + token * stride_t),
                                   way * stride_t, at.w.s.length - at.place, cfg::D);
 }
 struct given_keys { // as the kernels behind this one read them
     template <class P> DEV void load(const P &p, const inverse_work &at, unsigned char *bytes)
     {
-        load_chunk(p, at, shared_address(bytes), p.k, p.k_b, p.k_h, p.k_t);
+        load_chunk<cfg::element_k>(p, at, shared_address(bytes), p.k, p.k_b, p.k_h, p.k_t);
     }
     template <class P> DEV void finish(const P &, const inverse_work &, unsigned char *) {}
 };
@@ -115,7 +115,7 @@ DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leav
     __syncthreads();
     invert_triangle(s.products, s.inverse);
     const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
-    store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_STORED, s);
+    store_inverse(static_cast<cfg::operand *>(p.inverse) + which * INVERSE_STORED, s);
     leave(which, s);
 }
 

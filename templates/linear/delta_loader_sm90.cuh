@@ -10,7 +10,7 @@ constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
 
 template <class P, delta_task TASK> struct delta_loader {
-    using element = cfg::element;
+    using operand = cfg::operand;
     static constexpr bool PAIRS = TASK != DELTA_STATE; // is what tokens see of each other needed?
     static constexpr bool AHEAD = GROUPS == 1; // of the wait for a place: two warpgroups that walk are slower for it
     const P &p;
@@ -24,27 +24,31 @@ template <class P, delta_task TASK> struct delta_loader {
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const int place = span.nth<TASK>(n) * CHUNK_TOKENS;
-        load_tokens<CHUNK_PAD>(tiles + delta_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s,
-                               place, cfg::D);
+        load_tokens<CHUNK_PAD>(tiles + delta_stage::K,
+                               elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place,
+                               cfg::D);
         if constexpr (TASK == DELTA_GRADIENT) { // what flows back to o
-            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V,
-                                       elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + w.first), p.dout_t, w.s,
-                                       place, columns);
+            load_tokens<BLOCK_COLUMNS>(
+                tiles + delta_stage::V,
+                elements<cfg::element_o>(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + w.first), p.dout_t, w.s, place,
+                columns);
         } else {
-            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first),
-                                       p.v_t, w.s, place, columns);
+            load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V,
+                                       elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t,
+                                       w.s, place, columns);
         }
         load_inverse(tiles + delta_stage::INVERSE, span.nth<TASK>(n));
         if constexpr (PAIRS) {
-            load_tokens<CHUNK_PAD>(tiles + delta_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t,
-                                   w.s, place, cfg::D);
+            load_tokens<CHUNK_PAD>(tiles + delta_stage::Q,
+                                   elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place,
+                                   cfg::D);
         }
     }
     __device__ __forceinline__ void load_inverse(u32 tile, int n) const
     {
         const i64 which = (chunk_number(p, w.s, 0) + n) * p.z.n_h + w.h;
         static_assert(PANEL == INVERSE_BYTES, "a tile of T is a panel");
-        load_inverse_tiles<LOADERS>(elements(p.inverse, which * INVERSE_STORED),
+        load_inverse_tiles<LOADERS>(elements<cfg::operand>(p.inverse, which * INVERSE_STORED),
                                     [&](int row, int part) { return tile + panel::offset<PANEL_ROWS>(row, part); });
     }
     // By the first warp: G, and what tokens read and write by.
@@ -103,7 +107,7 @@ template <class P, delta_task TASK> struct delta_loader {
         const pairs_barriers pairs = pairs_barriers::of(shared);
         float s[8][4];
         ring.wait_full(n);
-        start_scores<element, CHUNK_PAD, CHUNK_TOKENS>(
+        start_scores<operand, CHUNK_PAD, CHUNK_TOKENS>(
             s, tiles + (TASK == DELTA_GRADIENT ? delta_stage::K : delta_stage::Q),
             tiles + (TASK == DELTA_GRADIENT ? delta_stage::Q : delta_stage::K));
         wait_products<0>(s);
@@ -115,7 +119,7 @@ template <class P, delta_task TASK> struct delta_loader {
             weigh<false>(s, factors, end);
         }
         pairs.wait_taken(n);
-        leave_scores<element>(shared + delta_layout::PAIRS, s, 0);
+        leave_scores<operand>(shared + delta_layout::PAIRS, s, 0);
         pairs.made();
     }
     // A group of copies for each chunk, also of one that is not there.

@@ -28,12 +28,12 @@ struct prepared_keys {
     {
         const u32 shared = shared_address(bytes);
         if (makes_keys(p)) {
-            load_chunk(p, at, shared, p.given_k, p.given_k_b, p.given_k_h, p.given_k_t);
+            load_chunk<cfg::element_k>(p, at, shared, p.given_k, p.given_k_b, p.given_k_h, p.given_k_t);
         } else {
-            load_chunk(p, at, shared, p.k, p.k_b, p.k_h, p.k_t);
+            load_chunk<cfg::element_k>(p, at, shared, p.k, p.k_b, p.k_h, p.k_t);
         }
         if (makes_queries(p, at)) {
-            load_chunk(p, at, shared + QUERIES, p.given_q, p.given_q_b, p.given_q_h, p.given_q_t);
+            load_chunk<cfg::element_q>(p, at, shared + QUERIES, p.given_q, p.given_q_b, p.given_q_h, p.given_q_t);
         }
     }
     template <class P> DEV void finish(const P &p, const inverse_work &at, unsigned char *bytes)
@@ -41,27 +41,28 @@ struct prepared_keys {
         if constexpr (HAS<typename variant::query_mod>) {
             if (makes_queries(p, at)) {
                 make_rows<typename variant::query_mod, false>(
-                    p, at, bytes + QUERIES, made(p.q, at.w.s.batch * p.q_b + at.w.h_kv * p.q_h), p.q_t);
+                    p, at, bytes + QUERIES, made<cfg::element_q>(p.q, at.w.s.batch * p.q_b + at.w.h_kv * p.q_h), p.q_t);
             }
         }
         if constexpr (HAS<typename variant::key_mod>) {
             if (makes_keys(p)) {
-                cfg::element *to =
-                    at.w.h % p.z.group() == 0 ? made(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h) : nullptr;
+                cfg::element_k *to = at.w.h % p.z.group() == 0
+                                         ? made<cfg::element_k>(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h)
+                                         : nullptr;
                 make_rows<typename variant::key_mod, true>(p, at, bytes, to, p.k_t);
             }
         }
         __syncthreads();
     }
     // Where what a mod makes lies, which the kernels behind this one only read.
-    DEV cfg::element *made(const void *base, i64 offset)
+    template <class T> DEV T *made(const void *base, i64 offset)
     {
-        return static_cast<cfg::element *>(const_cast<void *>(base)) + offset;
+        return static_cast<T *>(const_cast<void *>(base)) + offset;
     }
     // Each row of a tile, as MOD makes it, to global memory where `to` is not nullptr, and where KEPT back to its
     // place; rows that do not exist stay zeros.
-    template <class MOD, bool KEPT, class P>
-    DEV void make_rows(const P &p, const inverse_work &at, unsigned char *tile, cfg::element *to, i64 stride)
+    template <class MOD, bool KEPT, class P, class T>
+    DEV void make_rows(const P &p, const inverse_work &at, unsigned char *tile, T *to, i64 stride)
     {
         using s = mods::shape<cfg::D>;
         constexpr int AT_ONCE = THREADS / s::TEAM;
@@ -76,7 +77,7 @@ struct prepared_keys {
             const int token = sequence::token(at.w.s, min(at.place + row, at.w.s.length - 1));
             mods::row_values<cfg::D> x = {};
             each_vector(row, thread, [&](int offset, int, int k, bool high) {
-                load_vec<s::V, cfg::element>(element_at(tile, offset), high ? x.high[k] : x.low[k]);
+                load_vec<s::V, cfg::operand>(operand_at(tile, offset), high ? x.high[k] : x.low[k]);
             });
             typename MOD::vals vals = {};
             repeat<0, MOD::STAGES>(
@@ -84,17 +85,17 @@ struct prepared_keys {
             each_vector(row, thread, [&](int offset, int element, int k, bool high) {
                 const float(&y)[s::V] = high ? x.high[k] : x.low[k];
                 if (KEPT && exists) {
-                    store_vec<s::V, cfg::element>(element_at(tile, offset), y);
+                    store_vec<s::V, cfg::operand>(operand_at(tile, offset), y);
                 }
                 if (exists && to != nullptr) {
-                    store_vec<s::V, cfg::element>(to + (token * stride + element), y);
+                    store_vec<s::V, T>(to + (token * stride + element), y);
                 }
             });
         }
     }
-    DEV cfg::element *element_at(unsigned char *tile, int offset)
+    DEV cfg::operand *operand_at(unsigned char *tile, int offset)
     {
-        return reinterpret_cast<cfg::element *>(tile + offset);
+        return reinterpret_cast<cfg::operand *>(tile + offset);
     }
     // f(bytes from the tile on, element, vector of a half, which half), of this thread's vectors of a row.
     template <class F> DEV void each_vector(int row, int thread, const F &f)
@@ -107,8 +108,9 @@ struct prepared_keys {
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int element = vector * s::V + half * s::HALF;
-                    f(static_cast<int>(swizzle<CHUNK_PAD>::offset(row, element / 8)) + element % 8 * 2, element, k,
-                      half == 1);
+                    f(static_cast<int>(swizzle<CHUNK_PAD>::offset(row, element / 8)) +
+                          element % 8 * ELEMENT_BYTES<cfg::operand>,
+                      element, k, half == 1);
                 }
             }
         }

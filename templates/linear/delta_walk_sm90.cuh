@@ -15,7 +15,7 @@ static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY
               "a decay is one number a token");
 static_assert(CHUNK_PAD <= 128, "head dims up to 128");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
-static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
+static_assert(same_type<cfg::operand, bf16>, "S in 16 bits has the range of f32");
 static_assert(PANEL_ROWS == CHUNK_TOKENS && CHUNK_COLUMNS == 64 && STAGES >= 2, "a chunk has the rows of a product");
 
 constexpr int GROUPS = cfg::VALUE_GROUPS; // warpgroups of a block with CHUNK_COLUMNS columns of the state each
@@ -96,7 +96,7 @@ struct leave_nothing {
 };
 
 template <class P, delta_task TASK> struct delta_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     static constexpr int DEPTH = CHUNK_PAD, STEPS = CHUNK_TOKENS / 16;
     const P &p;
     const work &w;
@@ -143,8 +143,8 @@ template <class P, delta_task TASK> struct delta_walk {
                     u32 &word = z[k][2 * half + r];
                     float low;
                     float high;
-                    unpack<element>(word, low, high);
-                    word = pack<element>(low - by.x * x[b][2 * r], high - by.y * x[b][2 * r + 1]);
+                    unpack<operand>(word, low, high);
+                    word = pack<operand>(low - by.x * x[b][2 * r], high - by.y * x[b][2 * r + 1]);
                 }
             }
         }
@@ -195,7 +195,8 @@ template <class P, delta_task TASK> struct delta_walk {
     }
     // To lines of `base`, one a token. Places are counted in 16 bytes: of elements, the compiler would make four stores
     // of one.
-    __device__ __forceinline__ void store_lines(const uint4 (&line)[STEPS], int place, element *base, i64 stride) const
+    template <class T>
+    __device__ __forceinline__ void store_lines(const uint4 (&line)[STEPS], int place, T *base, i64 stride) const
     {
         const int own = group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() % 2 * 8;
         const bool aligned = is_aligned<16>(base) && stride % 8 == 0;
@@ -208,7 +209,7 @@ template <class P, delta_task TASK> struct delta_walk {
             if (aligned) {
                 reinterpret_cast<uint4 *>(base)[sequence::token(w.s, at) * (stride / 8) + own / 8] = line[i];
             } else {
-                element *to = base + (sequence::token(w.s, at) * stride + own);
+                T *to = base + (sequence::token(w.s, at) * stride + own);
                 const u32 word[4] = {line[i].x, line[i].y, line[i].z, line[i].w};
 #pragma unroll
                 for (int e = 0; e < 8; e++) {
@@ -217,8 +218,8 @@ template <class P, delta_task TASK> struct delta_walk {
             }
         }
     }
-    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base,
-                                                 i64 stride) const
+    template <class T> __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values,
+                                                                    T *base, i64 stride) const
     {
         uint4 line[STEPS];
         by_token(line, o, values);
@@ -235,27 +236,27 @@ template <class P, delta_task TASK> struct delta_walk {
         u32 x[STEPS][4];
         u32 written[STEPS][4];
         float y[8][4];
-        pack_weights<element, DEPTH / 8>(a, state);
+        pack_weights<operand, DEPTH / 8>(a, state);
         ring.wait_full(n);
         fence_products(y);
-        add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
+        add_inter<operand, DEPTH>(y, a, tiles + delta_stage::K, 0);
         commit_products();
         leave.state(a, place);
         wait_products<0>(y);
         correct(x, y, values_of(tiles), factors);
         fence_products(y);
-        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE + PANEL, 0);
-        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 1);
+        add_inter<operand, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE + PANEL, 0);
+        add_inter<operand, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 1);
         commit_products();
         wait_products<0>(y);
-        pack_weights<element, 8>(x, y);
+        pack_weights<operand, 8>(x, y);
         if constexpr (DECAYS) {
             weigh(y, factors, delta_factors::WRITE, 1.0f);
             decay(state, factors);
         }
-        pack_weights<element, 8>(written, y);
+        pack_weights<operand, 8>(written, y);
         if constexpr (TASK == DELTA_STATE) {
-            start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+            start_update<operand, DEPTH>(state, written, tiles + delta_stage::K);
             leave.written(x, values_of(tiles), place);
             wait_products<0>(state);
         } else {
@@ -283,14 +284,14 @@ template <class P, delta_task TASK> struct delta_walk {
         const pairs_barriers pairs = pairs_barriers::of(shared);
         float o[8][4];
         fence_products(o);
-        add_inter<element, DEPTH>(o, a, tiles + delta_stage::Q, 0);
+        add_inter<operand, DEPTH>(o, a, tiles + delta_stage::Q, 0);
         commit_products();
         wait_products<0>(o); // both results under way would take more registers than there are
         weigh(o, factors_of(shared, n), delta_factors::READ, w.scale);
         pairs.wait_made(n);
-        start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+        start_update<operand, DEPTH>(state, written, tiles + delta_stage::K);
         fence_products(o);
-        add_inter<element, CHUNK_TOKENS>(o, x, shared + delta_layout::PAIRS, 1);
+        add_inter<operand, CHUNK_TOKENS>(o, x, shared + delta_layout::PAIRS, 1);
         commit_products();
         wait_products<0>(state);
         wait_products<0>(o);
@@ -302,8 +303,8 @@ template <class P, delta_task TASK> struct delta_walk {
             });
         } else {
             u32 rounded[STEPS][4];
-            pack_weights<element, 8>(rounded, o);
-            store_tokens(rounded, place, values_of(tiles), static_cast<element *>(p.o) + first, p.o_t);
+            pack_weights<operand, 8>(rounded, o);
+            store_tokens(rounded, place, values_of(tiles), static_cast<cfg::element_o *>(p.o) + first, p.o_t);
         }
     }
     // f(element, place in a part).
@@ -331,16 +332,17 @@ template <class P, delta_task TASK> struct delta_walk {
     }
     __device__ __forceinline__ void load_state(float (&state)[DEPTH / 8][4], i64 slot) const
     {
-        const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+        const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
         if (from != nullptr) {
-            each_in_memory(state, w, p.state_i, p.state_j, [&](float &a, i64 at) { a = from[at]; });
+            each_in_memory(state, w, p.state_i, p.state_j, [&](float &a, i64 at) { a = to_float(from[at]); });
         }
     }
     __device__ __forceinline__ void store_state(float (&state)[DEPTH / 8][4], i64 slot) const
     {
-        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+        cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
         if (to != nullptr) {
-            each_in_memory(state, w, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
+            each_in_memory(state, w, p.state_out_i, p.state_out_j,
+                           [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
         }
     }
 };

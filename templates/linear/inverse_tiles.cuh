@@ -12,7 +12,7 @@ namespace linear
 {
 
 constexpr int INVERSE_STORED = 2 * INVERSE_ELEMENTS;
-constexpr int INVERSE_BYTES = 2 * INVERSE_ELEMENTS; // of either tile
+constexpr int INVERSE_BYTES = OPERAND * INVERSE_ELEMENTS; // of either tile
 // of 16 bytes, of either
 constexpr int INVERSE_STEPS = CHUNK_TOKENS / 16, INVERSE_UNITS = INVERSE_STEPS * (INVERSE_STEPS + 1) / 2 * 32;
 static_assert(INVERSE_STEPS == 4, "inverse_unit counts blocks so");
@@ -24,9 +24,9 @@ struct two_words {
     {
         two_words s;
         float kept[2];
-        s.high = pack<cfg::element>(x, y);
-        unpack<cfg::element>(s.high, kept[0], kept[1]);
-        s.low = pack<cfg::element>(x - kept[0], y - kept[1]);
+        s.high = pack<cfg::operand>(x, y);
+        unpack<cfg::operand>(s.high, kept[0], kept[1]);
+        s.low = pack<cfg::operand>(x - kept[0], y - kept[1]);
         return s;
     }
 };
@@ -48,14 +48,14 @@ struct inverse_unit { // eight elements of a row
 };
 
 // place(row, 16 bytes of it): where they lie in the first tile.
-template <int OF_BLOCK, class F> DEV void load_inverse_tiles(const cfg::element *from, const F &place)
+template <int OF_BLOCK, class F> DEV void load_inverse_tiles(const cfg::operand *from, const F &place)
 {
     constexpr int ACROSS = CHUNK_TOKENS / 8;
     const int thread = static_cast<int>(fresh_thread()) % OF_BLOCK;
     const int step = thread / ACROSS / 16;
     const int last = thread % ACROSS / 2; // from this step on
     const u32 to = place(thread / ACROSS, thread % ACROSS);
-    const cfg::element *own = from + 8 * thread;
+    const cfg::operand *own = from + 8 * thread;
 #pragma unroll
     for (int i = 0; i < CHUNK_TOKENS * ACROSS / OF_BLOCK; i++) {
         // rows are as long in both memories, and eight of them apart alike

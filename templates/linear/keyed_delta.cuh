@@ -18,7 +18,7 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
     __device__ __forceinline__ void load_first(int number) const
     {
         copy<0, prepared::FIRST>(number);
-        load_values(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
+        load_values<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
         copy_commit();
     }
     __device__ __forceinline__ void load_second(int number) const
@@ -38,8 +38,8 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
             u32 b[4];
             load_matrix4(a, swizzle<KEY_PAD>::along(q, 2 * k));
             s.pack_rows(b, k, by);
-            mma_16x8x16<element>(part[k % 2][0], a, b[0], b[1]);
-            mma_16x8x16<element>(part[k % 2][1], a, b[2], b[3]);
+            mma_16x8x16<operand>(part[k % 2][0], a, b[0], b[1]);
+            mma_16x8x16<operand>(part[k % 2][1], a, b[2], b[3]);
         }
         const float back = state_columns::SCALED ? 1.0f / by : 1.0f;
 #pragma unroll
@@ -53,8 +53,8 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
         for (int j = 0; j <= t; j++) {
             const uint4 four = load_shared16(block(prepared::PAIRS, t, j));
             const u32 a[4] = {four.x, four.y, four.z, four.w};
-            mma_16x8x16<element>(o[0], a, x[j][0], x[j][2]);
-            mma_16x8x16<element>(o[1], a, x[j][1], x[j][3]);
+            mma_16x8x16<operand>(o[0], a, x[j][0], x[j][2]);
+            mma_16x8x16<operand>(o[1], a, x[j][1], x[j][3]);
         }
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -84,13 +84,13 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
             u32 word[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                word[i] = pack<element>(o[i % 2][i / 2 * 2], o[i % 2][i / 2 * 2 + 1]);
+                word[i] = pack<operand>(o[i % 2][i / 2 * 2], o[i % 2][i / 2 * 2 + 1]);
             }
             const uint4 eight = transpose_four(word, lane_id());
             const int row = lane_id() / 4 + lane_id() % 4 / 2 * 8;
             const int column = first() + lane_id() % 2 * 8;
             if (w.has(place + row) && column < w.left) {
-                store_row(static_cast<element *>(p.o) + output_at(place + row) + column, eight);
+                store_row(static_cast<cfg::element_o *>(p.o) + output_at(place + row) + column, eight);
             }
         }
     }
@@ -155,15 +155,16 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
     const keyed_forward walk{{p, w, shared_address(bytes)}};
     const int column = w.first + keyed_forward::first();
     const int left = w.left - keyed_forward::first();
-    const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
-    float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+    const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+    cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
     state_columns s = {};
     if (from != nullptr) {
-        s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = from[at]; });
+        s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = to_float(from[at]); });
     }
     walk.run(s);
     if (to != nullptr) {
-        s.each_of_memory(p.state_out_i, p.state_out_j, column, left, [&](float &a, i64 at) { to[at] = a; });
+        s.each_of_memory(p.state_out_i, p.state_out_j, column, left,
+                         [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
     }
 }
 

@@ -20,7 +20,7 @@ constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;
 // operands of mma.sync. Of T there are two of them, as its elements are two numbers each (linear/inverse_tiles.cuh). In
 // two parts, of which the walk needs the first one first.
 struct prepared {
-    static constexpr int TILE = CHUNK_TOKENS * KEY_PAD * 2;
+    static constexpr int TILE = CHUNK_TOKENS * KEY_PAD * OPERAND;
     // on the diagonal and below it
     static constexpr int BLOCK = 32 * 16, BLOCKS = CHUNK_STEPS * (CHUNK_STEPS + 1) / 2 * BLOCK;
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + 2 * BLOCKS; // k e^G, T

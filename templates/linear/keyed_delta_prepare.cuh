@@ -28,11 +28,11 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
 // Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
-static_assert(STEP * KEY_PAD * 2 >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
+static_assert(STEP * KEY_PAD * OPERAND >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
 
 // BACK: q and A have the scale in them.
 template <bool BACK, class P> struct keyed_chunk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using layout = keyed_layout;
     static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
     static constexpr bool APART = BACK && POWERS_APART;
@@ -61,11 +61,11 @@ template <bool BACK, class P> struct keyed_chunk {
         const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
         const i64 way = cfg::REVERSE ? -1 : 1;
         load_step<KEY_PAD>(rows(layout::READ_Q, own()),
-                           elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, left,
-                           cfg::D);
+                           elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
+                           way * p.q_t, left, cfg::D);
         load_step<KEY_PAD>(rows(layout::READ_K, own()),
-                           elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, left,
-                           cfg::D);
+                           elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
+                           way * p.k_t, left, cfg::D);
         copy_commit();
     }
     // f(sum of A, sum of N, row, column), of all pairs of a block.
@@ -191,8 +191,8 @@ template <bool BACK, class P> struct keyed_chunk {
     }
     __device__ __forceinline__ void put(int tile, int which, u32 at, const float (&x)[2], const float (&by)[2]) const
     {
-        store_shared(shared + static_cast<u32>(tile) + at, pack<element>(x[0], x[1]));
-        *reinterpret_cast<u32 *>(to + which + at) = pack<element>(x[0] * by[0], x[1] * by[1]);
+        store_shared(shared + static_cast<u32>(tile) + at, pack<operand>(x[0], x[1]));
+        *reinterpret_cast<u32 *>(to + which + at) = pack<operand>(x[0] * by[0], x[1] * by[1]);
     }
     // Keys of another step as they write, times what is between it and this warp's.
     DEV void pass(u32 (&b)[4], const float *factors)
@@ -205,8 +205,8 @@ template <bool BACK, class P> struct keyed_chunk {
             for (int i = half; i < 4; i += 2) {
                 float low;
                 float high;
-                unpack<element>(b[i], low, high);
-                b[i] = pack<element>(low * by[0], high * by[1]);
+                unpack<operand>(b[i], low, high);
+                b[i] = pack<operand>(low * by[0], high * by[1]);
             }
         }
     }
@@ -233,16 +233,16 @@ template <bool BACK, class P> struct keyed_chunk {
             }
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                mma_16x8x16<element>(a[c], of_q, b[2 * c], b[2 * c + 1]);
-                mma_16x8x16<element>(n[c], of_k, b[2 * c], b[2 * c + 1]);
+                mma_16x8x16<operand>(a[c], of_q, b[2 * c], b[2 * c + 1]);
+                mma_16x8x16<operand>(n[c], of_k, b[2 * c], b[2 * c + 1]);
             }
         }
     }
     // A of a block, as the first operand; backward as the second one.
     __device__ __forceinline__ void store_pairs(const float (&a)[2][4], int j) const
     {
-        u32 word[4] = {pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]),
-                       pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3])};
+        u32 word[4] = {pack<operand>(a[0][0], a[0][1]), pack<operand>(a[0][2], a[0][3]),
+                       pack<operand>(a[1][0], a[1][1]), pack<operand>(a[1][2], a[1][3])};
         if constexpr (BACK) {
             turn(word);
         }

@@ -17,8 +17,8 @@ static_assert(COLUMN_WARPS >= 1 && COLUMN_WARPS <= 4, "cfg::COLUMN_WARPS is 1 to
 
 // BYTES: of what is prepared of a chunk of a head, which lies in shared memory as in the other, and values behind it.
 template <class P, int BYTES> struct keyed_walk {
-    using element = cfg::element;
-    static constexpr int VALUES = BYTES, END = VALUES + CHUNK_TOKENS * VALUE_PAD * 2;
+    using operand = cfg::operand;
+    static constexpr int VALUES = BYTES, END = VALUES + CHUNK_TOKENS * VALUE_PAD * OPERAND;
     static_assert(VALUES % 128 == 0, "a tile begins where swizzle wants it");
     const P &p;
     const work &w;
@@ -43,6 +43,7 @@ template <class P, int BYTES> struct keyed_walk {
         }
     }
     // Rows of VALUE_PAD; tokens and channels that do not exist are zeros.
+    template <class T>
     __device__ __forceinline__ void load_values(const void *base, i64 offset, i64 stride, int number) const
     {
         const int place = number * CHUNK_TOKENS;
@@ -51,7 +52,7 @@ template <class P, int BYTES> struct keyed_walk {
             const int chunk = static_cast<int>(threadIdx.x) % (2 * COLUMN_WARPS);
             const bool some = w.has(place + row) && chunk * 8 < w.left;
             const i64 token = sequence::token(w.s, some ? place + row : place);
-            const element *from = elements(base, offset + token * stride + w.first + (some ? chunk * 8 : 0));
+            const T *from = elements<T>(base, offset + token * stride + w.first + (some ? chunk * 8 : 0));
             copy16_async(shared + static_cast<u32>(VALUES) + swizzle<VALUE_PAD>::offset(row, chunk), from,
                          some ? 16 : 0);
         }
@@ -66,10 +67,10 @@ template <class P, int BYTES> struct keyed_walk {
     // Two blocks of 8 tokens as the first operand of a product over tokens.
     DEV void round(u32 (&to)[4], const float (&x)[4], const float (&y)[4])
     {
-        to[0] = pack<element>(x[0], x[1]);
-        to[1] = pack<element>(x[2], x[3]);
-        to[2] = pack<element>(y[0], y[1]);
-        to[3] = pack<element>(y[2], y[3]);
+        to[0] = pack<operand>(x[0], x[1]);
+        to[1] = pack<operand>(x[2], x[3]);
+        to[2] = pack<operand>(y[0], y[1]);
+        to[3] = pack<operand>(y[2], y[3]);
     }
     // x += the state, by a factor, times the keys of a tile, columns as rows, of each 16 tokens.
     __device__ __forceinline__ void multiply_state(float (&x)[2 * CHUNK_STEPS][4], const state_columns &s, float by,
@@ -85,8 +86,8 @@ template <class P, int BYTES> struct keyed_walk {
             for (int t = 0; t < CHUNK_STEPS; t++) {
                 load_matrix4(b, swizzle<KEY_PAD>::along(keys, 2 * k) +
                                     static_cast<u32>(t * STEP * swizzle<KEY_PAD>::ROW_BYTES));
-                mma_16x8x16<element>(x[2 * t], a, b[0], b[1]);
-                mma_16x8x16<element>(x[2 * t + 1], a, b[2], b[3]);
+                mma_16x8x16<operand>(x[2 * t], a, b[0], b[1]);
+                mma_16x8x16<operand>(x[2 * t + 1], a, b[2], b[3]);
             }
         }
     }
@@ -103,7 +104,7 @@ template <class P, int BYTES> struct keyed_walk {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float two[2];
-                unpack<element>(v[i], two[0], two[1]);
+                unpack<operand>(v[i], two[0], two[1]);
                 float *of = &x[2 * t + i % 2][i / 2 * 2];
                 of[0] = two[0] - back * of[0];
                 of[1] = two[1] - back * of[1];
@@ -115,8 +116,8 @@ template <class P, int BYTES> struct keyed_walk {
     DEV void multiply_block(float (&x)[4], float (&y)[4], const u32 (&a)[4], u32 at)
     {
         const uint4 b = load_shared16(at);
-        mma_16x8x16<element>(x, a, b.x, b.y);
-        mma_16x8x16<element>(y, a, b.z, b.w);
+        mma_16x8x16<operand>(x, a, b.x, b.y);
+        mma_16x8x16<operand>(y, a, b.z, b.w);
     }
     // r becomes T r.
     __device__ __forceinline__ void solve(u32 (&r)[CHUNK_STEPS][4]) const
@@ -142,8 +143,8 @@ template <class P, int BYTES> struct keyed_walk {
             for (int n = 0; n < state_columns::BLOCKS; n += 2) {
                 u32 b[4];
                 load_matrix4_transposed(b, swizzle<KEY_PAD>::along(k, n));
-                mma_16x8x16<element>(s.x[n], x[t], b[0], b[1]);
-                mma_16x8x16<element>(s.x[n + 1], x[t], b[2], b[3]);
+                mma_16x8x16<operand>(s.x[n], x[t], b[0], b[1]);
+                mma_16x8x16<operand>(s.x[n + 1], x[t], b[2], b[3]);
             }
         }
     }

@@ -2,6 +2,7 @@
 // in shared memory, its barriers, and rows on their way into panels.
 #pragma once
 #include "common/tma_sm90.cuh"
+#include "linear/elements.cuh"
 #include "linear/products_sm90.cuh"
 #include "linear/walk.cuh"
 
@@ -52,8 +53,8 @@ template <class LAYOUT> struct loader_ring {
 
 // Tokens of a chunk from `place` on, in the order of places, PAD columns of them; zeros beyond the sequence and beyond
 // `columns`.
-template <int PAD>
-DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const sequence &s, int place, int columns)
+template <int PAD, class T>
+DEV void load_tokens(u32 tile, const T *from, i64 stride, const sequence &s, int place, int columns)
 {
     constexpr int ACROSS = PAD / 8; // threads of a token
     constexpr int STEP = LOADERS / ACROSS;
@@ -62,7 +63,7 @@ DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const seque
     const int row = thread / ACROSS;
     const int left = chunk * 8 < columns ? min(PANEL_ROWS, s.length - place) - row : 0;
     const i64 step = cfg::REVERSE ? -STEP * stride : STEP * stride;
-    const cfg::element *source = from + (sequence::token(s, place + row) * stride + chunk * 8);
+    const T *source = from + (sequence::token(s, place + row) * stride + chunk * 8);
     const u32 to = tile + static_cast<u32>(chunk / 8 * PANEL) + panel::offset<PANEL_ROWS>(row, chunk % 8);
 #pragma unroll
     for (int i = 0; i < PANEL_ROWS / STEP; i++) {

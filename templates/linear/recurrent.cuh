@@ -15,7 +15,7 @@ struct outputs {
 
     __device__ __forceinline__ void store(int place, const float (&o)[WIDE]) const
     {
-        using target = typename pick<cfg::O_F32, float, cfg::element>::type;
+        using target = typename pick<cfg::O_F32, float, cfg::element_o>::type;
         const float factor = cfg::NORMALISE ? 1.0f / normaliser(o[WIDE - 1]) : 1.0f;
         float out[columns::N];
 #pragma unroll
@@ -35,8 +35,8 @@ struct outputs {
 
 DEV void forward_by_token(const linear_params &p, const work &w, i64 slot, batch (&shared)[2])
 {
-    column_loader<linear_params, cfg::element> loader(p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first),
-                                                      p.v_t);
+    column_loader<linear_params, cfg::element_v> loader(
+        p, w, elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
     state_tile state;
     state.clear();
     load_state(state, w, head_of(p.state, slot * p.state_b + w.h * p.state_h), p.state_i, p.state_j);

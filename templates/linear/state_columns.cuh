@@ -67,7 +67,7 @@ struct state_columns {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float *two = &x[2 * k + i % 2][i / 2 * 2];
-            b[i] = pack<cfg::element>(SCALED ? by * two[0] : two[0], SCALED ? by * two[1] : two[1]);
+            b[i] = pack<cfg::operand>(SCALED ? by * two[0] : two[0], SCALED ? by * two[1] : two[1]);
         }
     }
     // f(element, its place in memory), of what exists: columns from `first` on, `left` of them.

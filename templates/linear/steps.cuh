@@ -2,6 +2,7 @@
 // has two adjacent channels of each group of 64, and sums over lanes.
 #pragma once
 #include "common/mma_sm80.cuh"
+#include "linear/elements.cuh"
 #include "linear/walk.cuh"
 
 namespace linear
@@ -10,7 +11,7 @@ namespace linear
 constexpr int STEP = 16; // tokens
 // a lane has two adjacent channels of each group
 constexpr int KEY_PAD = round_up(cfg::D, 64), KEY_GROUPS = KEY_PAD / 64;
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "mma.sync takes f16 or bf16");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "mma.sync takes f16 or bf16");
 
 // Rows of a step, 16 of COLS, by a warp; zeros beyond `rows`, of which there is one, and `columns`.
 template <int COLS, class T> DEV void load_step(u32 tile, const T *from, i64 stride, int rows, int columns)
@@ -28,15 +29,15 @@ template <int COLS, class T> DEV void load_step(u32 tile, const T *from, i64 str
 }
 
 // Eight elements of a row that need not be aligned.
-DEV void store_row(cfg::element *to, const uint4 &four)
+template <class T> DEV void store_row(T *to, const uint4 &four)
 {
     const u32 word[4] = {four.x, four.y, four.z, four.w};
     float x[8];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        unpack<cfg::element>(word[i], x[2 * i], x[2 * i + 1]);
+        unpack<cfg::operand>(word[i], x[2 * i], x[2 * i + 1]);
     }
-    store_any<8, cfg::element>(to, x);
+    store_any<8, T>(to, x);
 }
 
 // What lanes have of 8 numbers, of as many tokens, a sum over all lanes: lane l gets number l % 8.
@@ -64,7 +65,7 @@ DEV u32 pair_address(u32 tile, int row, int group)
 }
 DEV void load_pair(u32 address, float &low, float &high)
 {
-    unpack<cfg::element>(__float_as_uint(load_shared(address)), low, high);
+    unpack<cfg::operand>(__float_as_uint(load_shared(address)), low, high);
 }
 
 } // namespace linear

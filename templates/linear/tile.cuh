@@ -15,8 +15,8 @@ constexpr int WARPS = cfg::WARPS;
 constexpr int THREADS = 32 * WARPS;
 constexpr int ROW_LANES = 8, COLUMN_LANES = 4;
 static_assert(WARPS == 1 || WARPS == 2 || WARPS == 4 || WARPS == 8, "cfg::WARPS is 1, 2, 4 or 8");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
-              "cfg::element is f16, bf16 or float");
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16> || same_type<cfg::operand, float>,
+              "cfg::operand is f16, bf16 or float");
 
 template <int ROWS> struct shape {
     static constexpr int PAD = round_up(ROWS, 4 * ROW_LANES);

@@ -1,6 +1,7 @@
 // linear/walk.cuh: walks along the tokens of a sequence with columns of the state, all rows of them: what o is read
 // from.
 #pragma once
+#include "common/elements.cuh"
 #include "linear/tokens.cuh"
 
 static_assert(linear_variant<variant, inputs>,
@@ -20,7 +21,7 @@ DEV float normaliser(float sum) { return sum + 1e-10f; } // finite where the sum
 
 // In f16 a state is multiplied by a power of two before it is rounded, which brings its largest element near 2^13; and
 // what undoes that.
-constexpr bool STATE_SCALED = same_type<cfg::element, f16>;
+constexpr bool STATE_SCALED = same_type<cfg::operand, f16>;
 struct state_scale {
     float by, back;
     DEV state_scale of(float largest)
@@ -105,10 +106,7 @@ struct work {
 };
 constexpr int COLUMN_SLICES = (cfg::D_V + columns::COLUMNS - 1) / columns::COLUMNS;
 
-DEV const cfg::element *elements(const void *base, i64 offset)
-{
-    return static_cast<const cfg::element *>(base) + offset;
-}
+template <class T> DEV const T *elements(const void *base, i64 offset) { return static_cast<const T *>(base) + offset; }
 
 // q, k and a vector along the columns, of T: v, or what flows back to o.
 template <class P, class T> struct column_loader {
@@ -117,7 +115,8 @@ template <class P, class T> struct column_loader {
     const work &w;
     const T *value;
     i64 value_t;
-    fetcher<cfg::element, columns::PAD, TOKENS> q, k;
+    fetcher<cfg::element_q, columns::PAD, TOKENS> q;
+    fetcher<cfg::element_k, columns::PAD, TOKENS> k;
     fetcher<T, columns::COLUMNS, TOKENS> v;
 
     __device__ __forceinline__ column_loader(const P &params, const work &of, const T *values, i64 stride)
@@ -126,8 +125,8 @@ template <class P, class T> struct column_loader {
     }
     __device__ __forceinline__ void get(int place)
     {
-        q.get(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, cfg::D, w.s, place);
-        k.get(elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, cfg::D, w.s, place);
+        q.get(elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, cfg::D, w.s, place);
+        k.get(elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, cfg::D, w.s, place);
         v.get(value, value_t, w.left, w.s, place);
     }
     // With what formulas say of the tokens.
@@ -318,19 +317,19 @@ template <class F> DEV void each_of_norm(state_tile &state, const F &f)
     });
 }
 // Are this thread's columns of all rows vectors of 16 or 8 bytes?
-DEV bool is_in_vectors(const work &w, const float *base, i64 s_i, i64 s_j)
+DEV bool is_in_vectors(const work &w, const cfg::element_state *base, i64 s_i, i64 s_j)
 {
     constexpr int N = columns::N;
     return s_j == 1 && s_i % N == 0 && columns::column() + N <= w.left &&
-           is_aligned<4 * N>(base + w.first + columns::column());
+           is_aligned<ELEMENT_BYTES<cfg::element_state> * N>(base + w.first + columns::column());
 }
-DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i, i64 s_j)
+DEV void load_state(state_tile &state, const work &w, const cfg::element_state *from, i64 s_i, i64 s_j)
 {
     if (from != nullptr && is_in_vectors(w, from, s_i, s_j)) {
         state.each_row([&](float(&x)[WIDE], int row) {
             float own[columns::N] = {};
             if (row < cfg::D) {
-                load_vec<columns::N, float>(from + (row * s_i + w.first + columns::column()), own);
+                load_vec<columns::N, cfg::element_state>(from + (row * s_i + w.first + columns::column()), own);
             }
 #pragma unroll
             for (int n = 0; n < columns::N; n++) {
@@ -339,10 +338,10 @@ DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i
         });
     } else if (from != nullptr) {
         each_of_state(state, w.left,
-                      [&](float &a, int row, int column) { a = from[row * s_i + (w.first + column) * s_j]; });
+                      [&](float &a, int row, int column) { a = to_float(from[row * s_i + (w.first + column) * s_j]); });
     }
 }
-DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s_j)
+DEV void store_state(state_tile &state, const work &w, cfg::element_state *to, i64 s_i, i64 s_j)
 {
     if (to != nullptr && is_in_vectors(w, to, s_i, s_j)) {
         state.each_row([&](float(&x)[WIDE], int row) {
@@ -352,25 +351,26 @@ DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s
                 own[n] = x[n];
             }
             if (row < cfg::D) {
-                store_vec<columns::N, float>(to + (row * s_i + w.first + columns::column()), own);
+                store_vec<columns::N, cfg::element_state>(to + (row * s_i + w.first + columns::column()), own);
             }
         });
     } else if (to != nullptr) {
-        each_of_state(state, w.left,
-                      [&](float &a, int row, int column) { to[row * s_i + (w.first + column) * s_j] = a; });
+        each_of_state(state, w.left, [&](float &a, int row, int column) {
+            to[row * s_i + (w.first + column) * s_j] = from_float<cfg::element_state>(a);
+        });
     }
 }
-DEV void load_norm(state_tile &state, const float *from, i64 s_i)
+DEV void load_norm(state_tile &state, const cfg::element_state *from, i64 s_i)
 {
     if (cfg::NORMALISE && from != nullptr) {
-        each_of_norm(state, [&](float &a, int row) { a = from[row * s_i]; });
+        each_of_norm(state, [&](float &a, int row) { a = to_float(from[row * s_i]); });
     }
 }
 // By the threads of a head that have its first column.
-DEV void store_norm(state_tile &state, const work &w, float *to, i64 s_i)
+DEV void store_norm(state_tile &state, const work &w, cfg::element_state *to, i64 s_i)
 {
     if (cfg::NORMALISE && to != nullptr && w.first == 0 && columns::column() == 0) {
-        each_of_norm(state, [&](float &a, int row) { to[row * s_i] = a; });
+        each_of_norm(state, [&](float &a, int row) { to[row * s_i] = from_float<cfg::element_state>(a); });
     }
 }
 // Of a sequence without a state, by THREADS threads for COLUMNS columns: zeros, whatever an output mod makes of them.
@@ -382,7 +382,7 @@ template <int COLUMNS, int THREADS, class P> DEV void store_none(const P &p, con
         if constexpr (cfg::O_F32) {
             static_cast<float *>(p.o)[at] = __uint_as_float(EMPTY_ROW);
         } else {
-            static_cast<cfg::element *>(p.o)[at] = from_float<cfg::element>(0.0f);
+            static_cast<cfg::element_o *>(p.o)[at] = from_float<cfg::element_o>(0.0f);
         }
     }
 }

@@ -17,6 +17,34 @@ namespace back
 constexpr int MOD_WARPS = MOD_THREADS / 32;
 constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
 
+// Where row 0 lies of what a mod reads: of a sequence, not in front of all others.
+template <class PARAMS> DEV i64 first_row(const PARAMS &p)
+{
+    if constexpr (requires { p.first; }) {
+        return p.first;
+    } else {
+        return 0;
+    }
+}
+
+// A kernel's own parameters (own_params), of a result of T.
+template <class T> struct result_params : back_mod_params {
+    __device__ __forceinline__ void enter(i64 first_q, i64 first_kv)
+    {
+        first = of_queries != 0 ? first_q : first_kv;
+        dst = dst == nullptr ? nullptr : static_cast<T *>(dst) + first * dst_t;
+        back_mod_params::enter(first_q, first_kv);
+    }
+};
+template <class T> DEV decltype(auto) own_result(const back_mod_params &launched)
+{
+    if constexpr (HAS_SEQUENCES<back_mod_params>) {
+        return result_params<T>{launched};
+    } else {
+        return (launched);
+    }
+}
+
 // Whether any block had some of the tile of this number.
 DEV bool has_dq(const back_mod_params &p, i64 line)
 {
@@ -73,7 +101,7 @@ template <class T> DEV void convert_dq(const back_mod_params &launched)
 {
     constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
     constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
-    auto &&p = own_params(launched);
+    auto &&p = own_result<T>(launched);
     query_work work;
     const auto dense = [&] {
         const int tiles = (p.len + BM - 1) / BM;
@@ -124,22 +152,12 @@ template <int LENGTH, int V, class T> DEV void store_within(T *row, int first, c
     }
 }
 
-// Where row 0 lies of what a mod reads: of a sequence, not in front of all others.
-template <class PARAMS> DEV i64 first_row(const PARAMS &p)
-{
-    if constexpr (requires { p.first; }) {
-        return p.first;
-    } else {
-        return 0;
-    }
-}
-
 template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, bool DQ>
 DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
     constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
-    auto &&p = own_params(launched);
+    auto &&p = own_result<OUT>(launched);
     query_work work;
     const auto dense = [&] {
         const int tiles = (p.len + TOKENS - 1) / TOKENS;

@@ -49,7 +49,7 @@ struct additive_chunk : chunk_pairs {
     __device__ __forceinline__ void change_state() const
     {
         constexpr int ACROSS = PAD_V / 8;
-        const element *from = state_of(p.states, p, w, place, part);
+        const operand *from = state_of(p.states, p, w, place, part);
 #pragma unroll 2
         for (int i = 0; i < STATE_ELEMENTS / 8 / OWN_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * OWN_THREADS;
@@ -80,8 +80,8 @@ struct additive_chunk : chunk_pairs {
         for (int e = 0; e < 4; e++) {
             float a[2];
             float b[2];
-            unpack<element>(mine[e], a[0], a[1]);
-            unpack<element>(other[e], b[0], b[1]);
+            unpack<operand>(mine[e], a[0], a[1]);
+            unpack<operand>(other[e], b[0], b[1]);
             sum += a[0] * b[0] + a[1] * b[1];
         }
         return sum;
@@ -132,7 +132,7 @@ struct additive_chunk : chunk_pairs {
         const pair_sum queries[1] = {{layout::BACK, layout::READS, layout::Q, w.scale}};
         sum_readers(x, queries, strong);
         add_own_pairs(x, layout::Q, w.scale);
-        store_keys<cfg::DK_F32>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
+        store_keys<dk_element>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
 
     // ---- the chunk -----------------------------------------------------------------------------------
@@ -140,14 +140,14 @@ struct additive_chunk : chunk_pairs {
     // What is needed first is asked for first: q, k and gates, then v and do, then the states.
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
-                    cfg::D - first_channel());
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
-                    cfg::D - first_channel());
+        load<PAD_D, cfg::element_q>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                                    cfg::D - first_channel());
+        load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                                    cfg::D - first_channel());
         copy_commit();
         logs.fetch(p, w, place, *this, first_channel() + channel(0));
-        load<PAD_V>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
-        load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
+        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         copy_commit();
         load_state<PAD_D, PAD_V>(layout::BEHIND, p.dstates);
         if (cfg::CHUNK_STAGES > 1) {

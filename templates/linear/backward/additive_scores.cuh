@@ -58,12 +58,12 @@ struct chunk_pairs : channel_chunk {
                 for (int i = 0; i < 2; i++) {
                     float x;
                     float y;
-                    unpack<element>(a[2 * half + i], x, y);
-                    a[2 * half + i] = pack<element>(x * by.x, y * by.y);
+                    unpack<operand>(a[2 * half + i], x, y);
+                    a[2 * half + i] = pack<operand>(x * by.x, y * by.y);
                 }
             }
-            mma_16x8x16<element>(s[0], a, b[0], b[1]);
-            mma_16x8x16<element>(s[1], a, b[2], b[3]);
+            mma_16x8x16<operand>(s[0], a, b[0], b[1]);
+            mma_16x8x16<operand>(s[1], a, b[2], b[3]);
         }
     }
 
@@ -77,9 +77,9 @@ struct chunk_pairs : channel_chunk {
         __device__ __forceinline__ void set(int i, float x, float y)
         {
             float kept[2];
-            whole[i] = pack<element>(x, y);
-            unpack<element>(whole[i], kept[0], kept[1]);
-            rest[i] = pack<element>(x - kept[0], y - kept[1]);
+            whole[i] = pack<operand>(x, y);
+            unpack<operand>(whole[i], kept[0], kept[1]);
+            rest[i] = pack<operand>(x - kept[0], y - kept[1]);
         }
     };
     // sum += what readers of this warp's block m get, weighed by reader(n, i), from writers, by writer(n, i), of the
@@ -102,9 +102,9 @@ struct chunk_pairs : channel_chunk {
         float s[2][4] = {};
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            mma_16x8x16<element>(s[n], a.rest, b.whole[n], b.whole[2 + n]);
-            mma_16x8x16<element>(s[n], a.whole, b.rest[n], b.rest[2 + n]);
-            mma_16x8x16<element>(s[n], a.whole, b.whole[n], b.whole[2 + n]);
+            mma_16x8x16<operand>(s[n], a.rest, b.whole[n], b.whole[2 + n]);
+            mma_16x8x16<operand>(s[n], a.whole, b.rest[n], b.rest[2 + n]);
+            mma_16x8x16<operand>(s[n], a.whole, b.whole[n], b.whole[2 + n]);
         }
         keep_pairs(s, keep);
 #pragma unroll

@@ -14,15 +14,15 @@ namespace linear
 
 static_assert(!cfg::DELTA && cfg::CAUSAL && !DECAY_BY_VALUE, "the additive family, with no decay by value channel");
 static_assert(!cfg::NORMALISE || (!cfg::BONUS && !STATE_SCALED), "the sum of keys beside states that are not scaled");
-static_assert(same_type<cfg::element, bf16> || same_type<cfg::element, f16>, "mma.sync takes f16 or bf16");
+static_assert(same_type<cfg::operand, bf16> || same_type<cfg::operand, f16>, "mma.sync takes f16 or bf16");
 
 constexpr int WALK_ROWS = 64, ROW_BLOCKS = KEY_PARTS * PAD_D / WALK_ROWS; // blocks that share the rows
 // which a warp weighs, all rows of them
 constexpr int WALK_WARPS = WALK_THREADS / 32, WALK_TOKENS = CHUNK_TOKENS / WALK_WARPS;
 
 struct states_layout { // in shared memory, bytes
-    static constexpr int KEYS = 0, VALUES = KEYS + CHUNK_TOKENS * WALK_ROWS * 2,
-                         STAGE = VALUES + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
+    static constexpr int KEYS = 0, VALUES = KEYS + CHUNK_TOKENS * WALK_ROWS * OPERAND,
+                         STAGE = VALUES + CHUNK_TOKENS * CHUNK_COLUMNS * OPERAND;
     // of a chunk's warps, of two chunks; of each warp
     static constexpr int ENDS = 2 * STAGE, LARGEST = ENDS + 2 * WALK_WARPS * WALK_ROWS * 4,
                          END = LARGEST + WALK_WARPS * 4;
@@ -67,7 +67,7 @@ DEV i64 norm_place(const linear_back_params &p, const work &w, int place, int ch
 }
 
 template <bool BACK> struct states_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using layout = states_layout;
     using state_type = walked_rows<WALK_ROWS>;
     const linear_back_params &p;
@@ -91,17 +91,18 @@ template <bool BACK> struct states_walk {
     {
         const u32 to = stage(n);
         if constexpr (BACK) {
-            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.q,
-                                   w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
-                                   cfg::D - first_channel());
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.dout,
-                                       w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t, w.left);
+            load_tokens<WALK_ROWS, cfg::element_q>(to + layout::KEYS, w, place, p.q,
+                                                   w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                                                   cfg::D - first_channel());
+            load_tokens<CHUNK_COLUMNS, cfg::element_o>(to + layout::VALUES, w, place, p.dout,
+                                                       w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t,
+                                                       w.left);
         } else {
-            load_tokens<WALK_ROWS>(to + layout::KEYS, w, place, p.k,
-                                   w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
-                                   cfg::D - first_channel());
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first,
-                                       p.v_t, w.left);
+            load_tokens<WALK_ROWS, cfg::element_k>(to + layout::KEYS, w, place, p.k,
+                                                   w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                                                   cfg::D - first_channel());
+            load_tokens<CHUNK_COLUMNS, cfg::element_v>(to + layout::VALUES, w, place, p.v,
+                                                       w.s.batch * p.v_b + w.h * p.v_h + w.first, p.v_t, w.left);
         }
         copy_commit();
     }
@@ -132,8 +133,8 @@ template <bool BACK> struct states_walk {
     __device__ __forceinline__ void leave(state_type &state, int place) const
     {
         const state_scale scaled = scale();
-        element *base = static_cast<element *>(BACK ? p.dstates : p.states) + state_place(p, w, place, part());
-        element *to = base + (first_row() * PAD_V + w.first + half_of() * HALF + lane_id() % 4 * 8);
+        operand *base = static_cast<operand *>(BACK ? p.dstates : p.states) + state_place(p, w, place, part());
+        operand *to = base + (first_row() * PAD_V + w.first + half_of() * HALF + lane_id() % 4 * 8);
         if (STATE_SCALED && threadIdx.x == 0) {
             *reinterpret_cast<float *>(base + scale_place(first_row(), w.first)) = scaled.back;
         }
@@ -144,7 +145,7 @@ template <bool BACK> struct states_walk {
                 u32 word[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
-                    word[n] = pack<element>(scaled.by * state.x[m][n][2 * r], scaled.by * state.x[m][n][2 * r + 1]);
+                    word[n] = pack<operand>(scaled.by * state.x[m][n][2 * r], scaled.by * state.x[m][n][2 * r + 1]);
                 }
                 *reinterpret_cast<uint4 *>(to + row_of(state_type::row0(m), r) * PAD_V) =
                     transpose_four(word, lane_id());
@@ -173,13 +174,13 @@ template <bool BACK> struct states_walk {
         for (int i = 0; i < WALK_TOKENS; i++) {
             float x[2];
             const u32 at = pair_at<WALK_ROWS>(stage(n) + layout::KEYS, warp() * WALK_TOKENS + i, own_channel());
-            unpack<element>(__float_as_uint(load_shared(at)), x[0], x[1]);
+            unpack<operand>(__float_as_uint(load_shared(at)), x[0], x[1]);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const float log = BACK ? before[e] + logs.read(i, e) : end[e] - (before[e] + logs.x[i][e]);
                 x[e] *= (BACK ? w.scale : 1.0f) * (DECAYS ? exp2_approx(log) : 1.0f);
             }
-            store_shared(at, pack<element>(x[0], x[1]));
+            store_shared(at, pack<operand>(x[0], x[1]));
         }
     }
     // What is left of a row's channel over a chunk.
@@ -200,9 +201,10 @@ template <bool BACK> struct states_walk {
     }
     __device__ __forceinline__ float first_norm() const
     {
-        const float *from = BACK ? head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h)
-                                 : head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h);
-        return has_norm() && from != nullptr ? from[norm_channel() * (BACK ? p.dnorm_out_i : p.norm_i)] : 0.0f;
+        const cfg::element_state *from = BACK ? head_of(p.dnorm_out, w.s.number * p.dnorm_out_b + w.h * p.dnorm_out_h)
+                                              : head_of(p.norm, w.s.number * p.norm_b + w.h * p.norm_h);
+        return has_norm() && from != nullptr ? to_float(from[norm_channel() * (BACK ? p.dnorm_out_i : p.norm_i)])
+                                             : 0.0f;
     }
     __device__ __forceinline__ void leave_norm(float sum, int place) const
     {
@@ -212,9 +214,9 @@ template <bool BACK> struct states_walk {
     }
     __device__ __forceinline__ void leave_last_norm(float sum) const
     {
-        float *to = head_of(p.dnorm, w.s.number * p.dnorm_b + w.h * p.dnorm_h);
+        cfg::element_state *to = head_of(p.dnorm, w.s.number * p.dnorm_b + w.h * p.dnorm_h);
         if (BACK && has_norm() && to != nullptr) {
-            to[norm_channel() * p.dnorm_i] = sum;
+            to[norm_channel() * p.dnorm_i] = from_float<cfg::element_state>(sum);
         }
     }
     // By whole warps: lanes have the tokens' values in turn.
@@ -301,7 +303,7 @@ template <bool BACK> DEV void walk_states(const linear_back_params &p, const wor
         state.load(w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j, first);
     }
     states_walk<BACK>{p, w, rows, shared_address(bytes)}.run(state);
-    float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+    cfg::element_state *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
     if (BACK && to != nullptr) {
         state.store(w, to, p.dstate_i, p.dstate_j, first);
     }

@@ -12,15 +12,15 @@ constexpr int OWN_THREADS = 2 * 32 * OWN_WARPS;
 constexpr bool KEEPS_HEADS = cfg::BONUS || variant::WANTS[OF_SCALE];
 
 struct additive_layout { // in shared memory, bytes
-    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
+    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * OPERAND, VALUE_BYTES = CHUNK_TOKENS * PAD_V * OPERAND;
     // READS has the scale in it
     static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, WRITES = READS + KEY_BYTES;
     // what is left of keys at the chunk's end
     static constexpr int LASTS = WRITES + KEY_BYTES, V = LASTS + KEY_BYTES, DO = V + VALUE_BYTES;
     // dS', S
-    static constexpr int BEHIND = DO + VALUE_BYTES, FRONT = BEHIND + (cfg::CHUNK_STAGES - 1) * STATE_ELEMENTS * 2;
+    static constexpr int BEHIND = DO + VALUE_BYTES, FRONT = BEHIND + (cfg::CHUNK_STAGES - 1) * STATE_ELEMENTS * OPERAND;
     // A, dA
-    static constexpr int PAIRS = FRONT + STATE_ELEMENTS * 2, BACK = PAIRS + MATRIX_BYTES;
+    static constexpr int PAIRS = FRONT + STATE_ELEMENTS * OPERAND, BACK = PAIRS + MATRIX_BYTES;
     static constexpr int ENDS = BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4,
                          END = STRONG + 64;
     static constexpr int KEYS_CROSS = LASTS, FLOWS = KEYS_CROSS + 2 * PAD_D * 4; // behind dv
@@ -28,12 +28,12 @@ struct additive_layout { // in shared memory, bytes
 // With the delta rule v is what tokens write, keys read as queries do, and pairs have two gradients. V, Z and states
 // have value channels as rows.
 struct keyed_layout_back {
-    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
+    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * OPERAND, VALUE_BYTES = CHUNK_TOKENS * PAD_V * OPERAND;
     static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, KEYS_READ = READS + KEY_BYTES,
                          WRITES = KEYS_READ + KEY_BYTES;
-    static constexpr int V = WRITES + KEY_BYTES, DO = V + VALUE_BYTES, Z = DO + VALUE_BYTES; // X, do, dv
-    static constexpr int BEHIND = Z + VALUE_BYTES, FRONT = BEHIND + STATE_ELEMENTS * 2;      // dS', S
-    static constexpr int BACK = FRONT + STATE_ELEMENTS * 2, KEYS_BACK = BACK + MATRIX_BYTES; // dA, dN
+    static constexpr int V = WRITES + KEY_BYTES, DO = V + VALUE_BYTES, Z = DO + VALUE_BYTES;       // X, do, dv
+    static constexpr int BEHIND = Z + VALUE_BYTES, FRONT = BEHIND + STATE_ELEMENTS * OPERAND;      // dS', S
+    static constexpr int BACK = FRONT + STATE_ELEMENTS * OPERAND, KEYS_BACK = BACK + MATRIX_BYTES; // dA, dN
     static constexpr int ENDS = KEYS_BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4;
     static constexpr int KEYS_CROSS = STRONG + 64, FLOWS = KEYS_CROSS + 2 * PAD_D * 4, END = FLOWS + BLOCKS * PAD_D * 4;
 };
@@ -41,7 +41,7 @@ static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2,
               "cfg::CHUNK_STAGES is 1 or 2: states that there is room for");
 
 struct chunk_tiles : own_blocks {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using layout = typename pick<cfg::DELTA, keyed_layout_back, additive_layout>::type;
     const linear_back_params &p;
     const work &w;
@@ -69,15 +69,15 @@ struct chunk_tiles : own_blocks {
 
     // ---- memory --------------------------------------------------------------------------------------
 
-    template <int COLS>
+    template <int COLS, class T>
     __device__ __forceinline__ void load(int to, const void *base, i64 offset, i64 stride, int columns) const
     {
-        load_tokens<COLS, OWN_THREADS>(tile(to), w, place, base, offset, stride, columns);
+        load_tokens<COLS, T, OWN_THREADS>(tile(to), w, place, base, offset, stride, columns);
     }
     // ROWS of COLS.
     template <int ROWS, int COLS> __device__ __forceinline__ void load_state(int to, const void *base) const
     {
-        const element *from = state_of(base, p, w, place, part);
+        const operand *from = state_of(base, p, w, place, part);
 #pragma unroll
         for (int i = 0; i < ROWS / CHUNK_TOKENS; i++) {
             load_rows<COLS, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<COLS>::ROW_BYTES),
@@ -105,20 +105,20 @@ struct chunk_tiles : own_blocks {
         }
     }
     // Of one block: four lanes have the same two tokens, and each leaves eight columns of one of them.
-    __device__ __forceinline__ void store_eights(const float (&x)[2][4], element *base, i64 stride, int first,
-                                                 int columns, int at) const
+    template <class T> __device__ __forceinline__ void store_eights(const float (&x)[2][4], T *base, i64 stride,
+                                                                    int first, int columns, int at) const
     {
         u32 word[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            word[i] = pack<element>(x[i % 2][i / 2 * 2], x[i % 2][i / 2 * 2 + 1]);
+            word[i] = pack<operand>(x[i % 2][i / 2 * 2], x[i % 2][i / 2 * 2 + 1]);
         }
         const uint4 four = transpose_four(word, lane_id());
         const int column = first + lane_id() % 2 * 8;
         if (!w.has(at) || column >= columns) {
             return;
         }
-        element *to = base + (sequence::token(w.s, at) * stride + column);
+        T *to = base + (sequence::token(w.s, at) * stride + column);
         if (is_aligned<16>(to)) {
             *reinterpret_cast<uint4 *>(to) = four;
             return;
@@ -130,10 +130,9 @@ struct chunk_tiles : own_blocks {
         }
     }
     // To `head` for bwd_heads, dq of the additive family without its scale; or `whole`, by `scale`.
-    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head,
-                                                                           void *whole, i64 s_b, i64 s_h, i64 s_t) const
+    template <class T> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head, void *whole,
+                                                                  i64 s_b, i64 s_h, i64 s_t) const
     {
-        using target = typename pick<WIDE_RESULT, float, element>::type;
         const bool apart = KEEPS_HEADS || p.z.n_h != p.z.n_h_kv;
         each_two([&](int m, int n, int r) {
             x[m][n][2 * r] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
@@ -143,13 +142,13 @@ struct chunk_tiles : own_blocks {
             store_columns<float>(x, head + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own,
                                  cfg::D - first_channel());
         } else if (whole != nullptr) {
-            store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()),
-                                  s_t, 16 * own, cfg::D - first_channel());
+            store_columns<T>(x, static_cast<T *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()), s_t,
+                             16 * own, cfg::D - first_channel());
         }
     }
     __device__ __forceinline__ void store_values(fragments &x, int first) const
     {
-        using target = typename pick<cfg::DV_F32, float, element>::type;
+        using target = dv_element;
         if constexpr (KEY_PARTS > 1 && !cfg::DELTA) { // bwd_values sums what parts have
             const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
             store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first,

@@ -78,12 +78,10 @@ template <class BACK, int DIM, int STAGES> struct value_gradient {
     }
 };
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP>
+template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, skipping SKIP>
 DEV void run_adjoints(const back_mod_params &p)
 {
     using s = mods::shape<DIM>;
-    // what flows back to o is read as it comes
-    using target = typename pick<same_type<GRAD, cfg::element> && cfg::DOUT_F32, float, cfg::element>::type;
     const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
     const int block = static_cast<int>(blockIdx.x);
     const int tile = block % tiles;
@@ -152,13 +150,11 @@ DEV void run_adjoints(const back_mod_params &p)
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;
             if (exists && vector < s::VECTORS && p.dst != nullptr) {
-                target *to =
-                    static_cast<target *>(p.dst) + (b * p.dst_b + h * p.dst_h + token * p.dst_t + vector * s::V);
-                const bool aligned =
-                    back::rows_aligned(static_cast<const target *>(p.dst) + (b * p.dst_b + h * p.dst_h), p.dst_t,
-                                       s::template MASK<target>);
-                mods::store<s::V, target>(to, aligned, d.low[k]);
-                mods::store<s::V, target>(to + s::HALF, aligned, d.high[k]);
+                OUT *to = static_cast<OUT *>(p.dst) + (b * p.dst_b + h * p.dst_h + token * p.dst_t + vector * s::V);
+                const bool aligned = back::rows_aligned(static_cast<const OUT *>(p.dst) + (b * p.dst_b + h * p.dst_h),
+                                                        p.dst_t, s::template MASK<OUT>);
+                mods::store<s::V, OUT>(to, aligned, d.low[k]);
+                mods::store<s::V, OUT>(to + s::HALF, aligned, d.high[k]);
             }
         }
     }
@@ -170,11 +166,11 @@ DEV void run_adjoints(const back_mod_params &p)
     }
 }
 
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP = SKIP_NONE>
+template <class BACK, class MOD, class SOURCE, class GRAD, class OUT, int DIM, skipping SKIP = SKIP_NONE>
 DEV void run_adjoints_if_present(const back_mod_params &p)
 {
     if constexpr (BACK::PRESENT) {
-        run_adjoints<BACK, MOD, SOURCE, GRAD, DIM, SKIP>(p);
+        run_adjoints<BACK, MOD, SOURCE, GRAD, OUT, DIM, SKIP>(p);
     }
 }
 
@@ -183,30 +179,33 @@ DEV void run_adjoints_if_present(const back_mod_params &p)
 #if LATHE_COMPILED(bwd_q)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(const __grid_constant__ back_mod_params p)
 {
-    linear::run_adjoints_if_present<variant::query_back, variant::query_mod, cfg::element, float, cfg::D>(p);
+    linear::run_adjoints_if_present<variant::query_back, variant::query_mod, cfg::element_q, float, cfg::element_q,
+                                    cfg::D>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(const __grid_constant__ back_mod_params p)
 {
-    linear::run_adjoints_if_present<variant::key_back, variant::key_mod, cfg::element, float, cfg::D>(p);
+    linear::run_adjoints_if_present<variant::key_back, variant::key_mod, cfg::element_k, float, cfg::element_k, cfg::D>(
+        p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
 {
-    linear::run_adjoints_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V,
-                                    cfg::SKIP ? linear::SKIP_TAKEN : linear::SKIP_NONE>(p);
+    linear::run_adjoints_if_present<variant::value_back, variant::value_mod, cfg::element_v, float, cfg::element_v,
+                                    cfg::D_V, cfg::SKIP ? linear::SKIP_TAKEN : linear::SKIP_NONE>(p);
 }
 #endif
 
 #if LATHE_COMPILED(bwd_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
 {
-    using source = pick<cfg::READS_O, float, cfg::element>::type; // o made again, or what nobody looks at
-    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, source, cfg::element, cfg::D_V,
+    using source = pick<cfg::READS_O, float, cfg::element_o>::type;  // o made again, or what nobody looks at
+    using result = pick<cfg::DOUT_F32, float, cfg::element_o>::type; // what flows back to o is read as it comes
+    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, source, cfg::element_o, result, cfg::D_V,
                                     cfg::SKIP ? linear::SKIP_LEFT : linear::SKIP_NONE>(p);
 }
 #endif

@@ -33,8 +33,8 @@ struct channel_chunk : chunk_tiles {
     {
         u32 a[4];
         left.load(a, k);
-        mma_16x8x16<element>(x[0], a, b[0], b[1]);
-        mma_16x8x16<element>(x[1], a, b[2], b[3]);
+        mma_16x8x16<operand>(x[0], a, b[0], b[1]);
+        mma_16x8x16<operand>(x[1], a, b[2], b[3]);
     }
     // Tokens of a tile of values, left(block), times the transposed state, of this warp's channels; 16 value channels a
     // step.
@@ -142,8 +142,8 @@ struct channel_chunk : chunk_tiles {
     {
         u32 a[4];
         load_back<BACK>(a, pairs, row, depth);
-        mma_16x8x16<element>(x[0], a, b[0], b[1]);
-        mma_16x8x16<element>(x[1], a, b[2], b[3]);
+        mma_16x8x16<operand>(x[0], a, b[0], b[1]);
+        mma_16x8x16<operand>(x[1], a, b[2], b[3]);
     }
     // The same of what block r is off by, where that is kept.
     template <bool BACK>
@@ -173,8 +173,8 @@ struct channel_chunk : chunk_tiles {
                 tokens.load(b, 0, block(m));
                 load_back<BACK>(a, of.pairs, block(m), block(m));
                 keep_level<BACK>(a, half);
-                mma_16x8x16<element>(s[m][0], a, b[0], b[1]);
-                mma_16x8x16<element>(s[m][1], a, b[2], b[3]);
+                mma_16x8x16<operand>(s[m][0], a, b[0], b[1]);
+                mma_16x8x16<operand>(s[m][1], a, b[2], b[3]);
             }
             add_weighed(x, to, BACK ? -1.0f : 1.0f, as, s, [&](int m, int n, int i) {
                 return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half);
@@ -190,7 +190,7 @@ struct channel_chunk : chunk_tiles {
             if constexpr (GRADIENT_BY_KEY) {
                 float two[2];
                 load_pair<PAD_D>(tile(as.from), token(m, r), channel(n), two[0], two[1]);
-                unpack<element>(pack<element>(two[0] * (as.by * by[0]), two[1] * (as.by * by[1])), two[0], two[1]);
+                unpack<operand>(pack<operand>(two[0] * (as.by * by[0]), two[1] * (as.by * by[1])), two[0], two[1]);
                 to[m][n][2 * r] += sign * two[0] * s[m][n][2 * r];
                 to[m][n][2 * r + 1] += sign * two[1] * s[m][n][2 * r + 1];
             }
@@ -302,7 +302,7 @@ struct channel_chunk : chunk_tiles {
         each_two([&](int m, int n, int r) {
             float k[2];
             load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-            unpack<element>(pack<element>(k[0] * weight(m, n, 2 * r), k[1] * weight(m, n, 2 * r + 1)), k[0], k[1]);
+            unpack<operand>(pack<operand>(k[0] * weight(m, n, 2 * r), k[1] * weight(m, n, 2 * r + 1)), k[0], k[1]);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 sum[n][e] += k[e] * exp2_approx(left.x[m][n][e] - weight.ends.x[m][n][e]) * x[m][n][2 * r + e];
@@ -334,7 +334,7 @@ struct channel_chunk : chunk_tiles {
             sum_blocks(read);
         }
         add_own_pairs(x, layout::K, 1.0f);
-        store_keys<cfg::DQ_F32>(x, w.scale, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
+        store_keys<dq_element>(x, w.scale, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
     }
 
     // ---- gradients of pairs --------------------------------------------------------------------------
@@ -378,7 +378,7 @@ struct channel_chunk : chunk_tiles {
         for (int k = 0; k < 4; k++) {
             float *two = &s[k / 2][k % 2 * 2];
             float kept[2];
-            unpack<element>(pack<element>(two[0], two[1]), kept[0], kept[1]);
+            unpack<operand>(pack<operand>(two[0], two[1]), kept[0], kept[1]);
             two[0] -= kept[0];
             two[1] -= kept[1];
         }

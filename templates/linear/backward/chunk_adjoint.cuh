@@ -14,13 +14,12 @@ constexpr int ADJOINT_ROWS = 32;
 constexpr int ADJOINT_BYTES = ADJOINT_ROWS * PAD_D * 4;
 static_assert(MOD_THREADS == WALK_THREADS, "the threads of a block are teams");
 
-struct adjoint_tensor { // q or k as it was given, or its gradient; where a head begins
-    void *head;
+template <class T> struct adjoint_tensor { // q or k as it was given, or its gradient; where a head begins
+    T *head;
     i64 stride;
 };
 
-template <class BACK, class MOD> struct chunk_adjoint {
-    using element = cfg::element;
+template <class BACK, class MOD, class T> struct chunk_adjoint {
     using s = mods::shape<cfg::D>;
     static constexpr int STAGES = BACK::STAGES, AT_ONCE = s::AT_ONCE < ADJOINT_ROWS ? s::AT_ONCE : ADJOINT_ROWS;
     using values = mods::row_values<cfg::D>;
@@ -67,29 +66,29 @@ template <class BACK, class MOD> struct chunk_adjoint {
             }
         }
     }
-    __device__ __forceinline__ void turn_row(const adjoint_tensor &given, const adjoint_tensor &result, int row,
+    __device__ __forceinline__ void turn_row(const adjoint_tensor<T> &given, const adjoint_tensor<T> &result, int row,
                                              int half, int thread, bool exists) const
     {
         const int token = sequence::token(w.s, exists ? place + half * ADJOINT_ROWS + row : place);
         values x[STAGES] = {}; // what enters each stage
         values d = {};
-        const element *from = static_cast<const element *>(given.head) + token * given.stride;
+        const T *from = given.head + token * given.stride;
         const bool from_aligned =
-            back::rows_aligned(static_cast<const element *>(given.head), given.stride, s::template MASK<element>);
+            back::rows_aligned(static_cast<const T *>(given.head), given.stride, s::template MASK<T>);
         each_vector(thread, [&](int k, int channel) {
-            mods::load<s::V, element>(from + channel, from_aligned, 1, x[0].low[k]);
-            mods::load<s::V, element>(from + channel + s::HALF, from_aligned, 1, x[0].high[k]);
+            mods::load<s::V, T>(from + channel, from_aligned, 1, x[0].low[k]);
+            mods::load<s::V, T>(from + channel + s::HALF, from_aligned, 1, x[0].high[k]);
             take(d.low[k], row, channel);
             take(d.high[k], row, channel + s::HALF);
         });
         run_stages(x, d, token, thread, exists);
-        element *to = static_cast<element *>(result.head) + token * result.stride;
+        T *to = result.head + token * result.stride;
         const bool to_aligned =
-            back::rows_aligned(static_cast<const element *>(result.head), result.stride, s::template MASK<element>);
+            back::rows_aligned(static_cast<const T *>(result.head), result.stride, s::template MASK<T>);
         each_vector(thread, [&](int k, int channel) {
             if (exists) {
-                mods::store<s::V, element>(to + channel, to_aligned, d.low[k]);
-                mods::store<s::V, element>(to + channel + s::HALF, to_aligned, d.high[k]);
+                mods::store<s::V, T>(to + channel, to_aligned, d.low[k]);
+                mods::store<s::V, T>(to + channel + s::HALF, to_aligned, d.high[k]);
             }
         });
     }
@@ -115,8 +114,8 @@ template <class BACK, class MOD> struct chunk_adjoint {
         });
     }
     // By all threads of a block, each with its fragments of what flows back.
-    template <int NB> __device__ __forceinline__ void run(float (&x)[NB][4], int channel0, const adjoint_tensor &given,
-                                                          const adjoint_tensor &result) const
+    template <int NB> __device__ __forceinline__ void
+    run(float (&x)[NB][4], int channel0, const adjoint_tensor<T> &given, const adjoint_tensor<T> &result) const
     {
         const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
 #pragma unroll 1

@@ -64,8 +64,11 @@ DEV int chunks_of(const work &w) { return (w.s.length + CHUNK_TOKENS - 1) / CHUN
 
 // A warpgroup of 128 threads. SHARES: its scores are made by it and the next one together, of which each needs all.
 template <chunk_result WHAT, bool SHARES> struct chunk_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using operands = chunk_operands<WHAT>;
+    // of the tensor that the result is the gradient of
+    using result_element = typename pick<WHAT == RESULT_QUERY, cfg::element_q,
+                                         typename pick<WHAT == RESULT_KEY, cfg::element_k, cfg::element_v>::type>::type;
     static constexpr bool BACK = operands::BACK;
     static constexpr int DEPTH = operands::DEPTH;
     static constexpr int SCORES = SHARES ? CHUNK_TOKENS / 2 : CHUNK_TOKENS; // columns
@@ -144,8 +147,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             for (int i = 0; i < 4; i++) {
                 float low;
                 float high;
-                unpack<element>(a[k][i], low, high);
-                rest[k][i] = pack<element>(state[2 * k + i / 2][2 * (i % 2)] - low,
+                unpack<operand>(a[k][i], low, high);
+                rest[k][i] = pack<operand>(state[2 * k + i / 2][2 * (i % 2)] - low,
                                            state[2 * k + i / 2][2 * (i % 2) + 1] - high);
             }
         }
@@ -195,8 +198,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
                 for (int i = 0; i < 4; i++) {
                     float low;
                     float high;
-                    unpack<element>(z[k][i], low, high);
-                    z[k][i] = pack<element>(low * by[i / 2 * 2], high * by[i / 2 * 2 + 1]);
+                    unpack<operand>(z[k][i], low, high);
+                    z[k][i] = pack<operand>(low * by[i / 2 * 2], high * by[i / 2 * 2 + 1]);
                 }
             }
         }
@@ -228,7 +231,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     }
     DEV void own_pair(const u32 (&own)[4], int b, int r, float (&x)[2])
     {
-        unpack<element>(own[b % 2 * 2 + r], x[0], x[1]);
+        unpack<operand>(own[b % 2 * 2 + r], x[0], x[1]);
     }
 
     // Of the lanes whose numbers differ in bit 2 HALF one has the sums of the first HALF, the other those of the
@@ -296,7 +299,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         if constexpr (WHAT == RESULT_OUTPUT) {
             return part_target();
         } else {
-            constexpr int BYTES = IN_FLOATS ? 4 : static_cast<int>(sizeof(element));
+            constexpr int BYTES = IN_FLOATS ? 4 : static_cast<int>(sizeof(result_element));
             void *base = WHAT == RESULT_QUERY ? p.dq : WHAT == RESULT_KEY ? p.dk : p.dv;
             const i64 b = WHAT == RESULT_QUERY ? p.dq_b : WHAT == RESULT_KEY ? p.dk_b : p.dv_b;
             const i64 h = WHAT == RESULT_QUERY ? p.dq_h : WHAT == RESULT_KEY ? p.dk_h : p.dv_h;
@@ -349,8 +352,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             const int token = static_cast<int>(threadIdx.x) % 128 / 8 + 16 * i;
             if (w.has(place + token)) {
                 const uint4 x = load_shared16(result + panel::offset<CHUNK_TOKENS>(token, chunk));
-                element *at =
-                    static_cast<element *>(to.base) + (sequence::token(w.s, place + token) * to.token + channel);
+                result_element *at =
+                    static_cast<result_element *>(to.base) + (sequence::token(w.s, place + token) * to.token + channel);
                 if (is_aligned<16>(at)) {
                     *reinterpret_cast<uint4 *>(at) = x;
                 } else {
@@ -380,20 +383,20 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         float o[8][4];
         u32 a[DEPTH / 16][4];
         u32 rest[SUMS ? DEPTH / 16 : 1][4];
-        pack_weights<element, DEPTH / 8>(a, state); // ahead of all products: else the compiler waits for them
+        pack_weights<operand, DEPTH / 8>(a, state); // ahead of all products: else the compiler waits for them
         if constexpr (SUMS) {
             pack_rest(rest, state, a);
         }
-        start_scores<element, DEPTH, SCORES>(s, x, y + (SHARES ? static_cast<u32>(group * SCORES * 128) : 0u));
+        start_scores<operand, DEPTH, SCORES>(s, x, y + (SHARES ? static_cast<u32>(group * SCORES * 128) : 0u));
         fence_products(o);
-        add_inter<element, DEPTH>(o, a, x, 0);
+        add_inter<operand, DEPTH>(o, a, x, 0);
         if constexpr (SUMS) {
-            add_inter<element, DEPTH>(o, rest, x, 1);
+            add_inter<operand, DEPTH>(o, rest, x, 1);
         }
         commit_products();
         wait_products<1>(s);
         weigh_scores(s, sums);
-        leave_scores<element>(tile, s, SHARES ? group * SCORES / 8 : 0);
+        leave_scores<operand>(tile, s, SHARES ? group * SCORES / 8 : 0);
         fence_written();
         u32 written[CHUNK_TOKENS / 16][4];
         load_written(written, z, sums, end);
@@ -410,7 +413,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
                     float pair[2];
                     float rounded[2];
                     own_pair(own, b, r, pair);
-                    unpack<element>(pack<element>(pair[0] * by[0], pair[1] * by[1]), rounded[0], rounded[1]);
+                    unpack<operand>(pack<operand>(pair[0] * by[0], pair[1] * by[1]), rounded[0], rounded[1]);
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         sum[2 * b + j] += (rounded[j] - pair[j] * by[j]) * o[b][2 * r + j];
@@ -423,8 +426,8 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             each_of_state(state, [&](float &e, int, int) { e *= by; });
         }
         meet_for_scores();
-        start_intra<element>(o, z, tile);
-        start_update<element, DEPTH>(state, written, y);
+        start_intra<operand>(o, z, tile);
+        start_update<operand, DEPTH>(state, written, y);
         wait_products<1>(o);
         if constexpr (SUMS) {
 #pragma unroll
@@ -443,13 +446,13 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             leave_sums(sum);
         }
         if constexpr (!IN_FLOATS && !ADDS_SKIP) {
-            leave_transposed<element>(result, o);
+            leave_transposed<operand>(result, o);
         }
         wait_products<0>(state); // what branches comes behind it
         release();
         if constexpr (ADDS_SKIP) {
             add_skip(o, place);
-            leave_transposed<element>(result, o);
+            leave_transposed<operand>(result, o);
         }
         meet(); // for what was left, and for the tile of scores, which is the next chunk's, too
         if constexpr (SUMS) {
@@ -464,22 +467,23 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     __device__ __forceinline__ void begin(float (&state)[DEPTH / 8][4]) const
     {
         each_of_state(state, [](float &a, int, int) { a = 0.0f; });
-        const float *from = BACK ? head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h)
-                                 : head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
+        const cfg::element_state *from = BACK
+                                             ? head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h)
+                                             : head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
         if (from != nullptr) {
             each_in_memory(state, BACK ? p.dstate_out_i : p.state_i, BACK ? p.dstate_out_j : p.state_j,
-                           [&](float &a, i64 at) { a = from[at]; });
+                           [&](float &a, i64 at) { a = to_float(from[at]); });
         }
     }
     // The last state times its gradient: what the decays of all tokens get beside sums of tokens.
     __device__ __forceinline__ void store_end(float (&state)[DEPTH / 8][4]) const
     {
-        const float *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
+        const cfg::element_state *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
         if (from == nullptr) {
             return;
         }
         float sum = 0.0f;
-        each_in_memory(state, p.dstate_out_i, p.dstate_out_j, [&](float &a, i64 at) { sum += a * from[at]; });
+        each_in_memory(state, p.dstate_out_i, p.dstate_out_j, [&](float &a, i64 at) { sum += a * to_float(from[at]); });
         sum = lanes_sum<32>(sum);
         meet();
         if (lane_id() == 0) {
@@ -497,9 +501,10 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     __device__ __forceinline__ void finish(float (&state)[DEPTH / 8][4]) const
     {
         if constexpr (WHAT == RESULT_KEY) {
-            float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+            cfg::element_state *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
             if (to != nullptr) {
-                each_in_memory(state, p.dstate_i, p.dstate_j, [&](float &a, i64 at) { to[at] = a; });
+                each_in_memory(state, p.dstate_i, p.dstate_j,
+                               [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
             }
         } else if constexpr (WHAT == RESULT_QUERY && SUMS) {
             store_end(state);

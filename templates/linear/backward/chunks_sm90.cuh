@@ -16,7 +16,7 @@ namespace linear
 
 constexpr int CHUNK_THREADS = 3 * LOADERS;
 constexpr int CHUNK_UNITS = 1 + max_of(SLICES_D, SLICES_V);
-static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
+static_assert(same_type<cfg::operand, bf16>, "S in 16 bits has the range of f32");
 
 struct chunk_layout { // in shared memory, bytes
     static constexpr int STAGE = chunk_stage::BYTES;
@@ -63,20 +63,23 @@ DEV void load_chunks(const linear_back_params &p, const work &w, u32 shared, con
         const u32 tiles = chunk_ring::tiles(shared, n);
         ring.wait_empty(n);
         if (wants.q) {
-            load_tokens<PAD_D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s,
-                               place, cfg::D);
+            load_tokens<PAD_D>(tiles + chunk_stage::Q,
+                               elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place,
+                               cfg::D);
         }
         if (wants.k) {
-            load_tokens<PAD_D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s,
-                               place, cfg::D);
+            load_tokens<PAD_D>(tiles + chunk_stage::K,
+                               elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place,
+                               cfg::D);
         }
         if (wants.v) {
-            load_tokens<PAD_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s,
-                               place, cfg::D_V);
+            load_tokens<PAD_V>(tiles + chunk_stage::V, elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h),
+                               p.v_t, w.s, place, cfg::D_V);
         }
         if (wants.dout) {
-            load_tokens<PAD_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h),
-                               p.dout_t, w.s, place, cfg::D_V);
+            load_tokens<PAD_V>(tiles + chunk_stage::DOUT,
+                               elements<cfg::element_o>(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h), p.dout_t, w.s,
+                               place, cfg::D_V);
         }
         copy_commit();
         if (DECAYS && threadIdx.x < 32) {

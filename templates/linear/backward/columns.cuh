@@ -63,8 +63,8 @@ DEV void again(const linear_back_params &p)
 {
     batch(&shared)[2] = *room_for<batch>();
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
-    column_loader<linear_back_params, cfg::element> loader(
-        p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
+    column_loader<linear_back_params, cfg::element_v> loader(
+        p, w, elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
     state_tile state;
     state.clear();
     load_state(state, w, head_of(p.state, w.s.number * p.state_b + w.h * p.state_h), p.state_i, p.state_j);
@@ -142,7 +142,7 @@ struct column_gradients {
             store_decay(place, some, writes, own, b, n);
         }
         if (writes) {
-            using target = typename pick<cfg::DV_F32, float, cfg::element>::type;
+            using target = dv_element;
             if (p.skip != nullptr && !cfg::DV_F32) {
                 float more[columns::N];
                 load_vec<columns::N, float>(p.skip + at, more);
@@ -166,8 +166,10 @@ struct column_gradients {
             float o[columns::N];
             float back[columns::N];
             const int token = sequence::token(w.s, place);
-            load_vec<columns::N, cfg::element>(
-                elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first + columns::column()), v);
+            load_vec<columns::N, cfg::element_v>(
+                elements<cfg::element_v>(p.v,
+                                         w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first + columns::column()),
+                v);
             load_vec<columns::N, float>(p.again_o + (line_of(p, w, place) * cfg::D_V + w.first + columns::column()), o);
             load_vec<columns::N, dout_element>(dout_of(p, w, w.first + columns::column()) + token * p.dout_t, back);
 #pragma unroll

@@ -22,17 +22,17 @@ constexpr int OWN_D = PAD_D / 2; // key channels of a warp
 constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D, STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V;
 
 struct delta_chunk_layout { // in shared memory, bytes
-    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
+    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * OPERAND, VALUE_BYTES = CHUNK_TOKENS * PAD_V * OPERAND;
     // q, k, do, dv
     static constexpr int QUERIES = 0, KEYS = QUERIES + KEY_BYTES, OUTPUTS = KEYS + KEY_BYTES,
                          VALUES = OUTPUTS + VALUE_BYTES;
     static constexpr int WRITTEN = VALUES + VALUE_BYTES, SCORES = WRITTEN; // X, then dA and dN
     static constexpr int STATE = WRITTEN + max_of(VALUE_BYTES, 2 * MATRIX_BYTES);
-    static constexpr int SUMS = STATE + STATE_ELEMENTS * 2, ENDS = SUMS + CHUNK_TOKENS * 4, END = ENDS + 32;
+    static constexpr int SUMS = STATE + STATE_ELEMENTS * OPERAND, ENDS = SUMS + CHUNK_TOKENS * 4, END = ENDS + 32;
 };
 
 struct delta_chunk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using layout = delta_chunk_layout;
     const linear_back_params &p;
     const work &w;
@@ -54,20 +54,22 @@ struct delta_chunk {
 
     __device__ __forceinline__ void load_queries() const
     {
-        load_tokens<PAD_D>(tile(layout::QUERIES), w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
+        load_tokens<PAD_D, cfg::element_q>(tile(layout::QUERIES), w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h,
+                                           p.q_t, cfg::D);
     }
     __device__ __forceinline__ void load_keys() const
     {
-        load_tokens<PAD_D>(tile(layout::KEYS), w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load_tokens<PAD_D, cfg::element_k>(tile(layout::KEYS), w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t,
+                                           cfg::D);
     }
     // X or dv.
     __device__ __forceinline__ void load_left(int to, const void *base) const
     {
-        load_tokens<PAD_V>(tile(to), w, place, base, first_line(p, w) * cfg::D_V, cfg::D_V, cfg::D_V);
+        load_tokens<PAD_V, operand>(tile(to), w, place, base, first_line(p, w) * cfg::D_V, cfg::D_V, cfg::D_V);
     }
     __device__ __forceinline__ void load_state(const void *base) const
     {
-        const element *from = state_of(base, p, w, place);
+        const operand *from = state_of(base, p, w, place);
         if constexpr (cfg::STATE_BY_COLUMN) { // turned already
 #pragma unroll
             for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
@@ -87,7 +89,7 @@ struct delta_chunk {
     // products, of this thread's elements.
     __device__ __forceinline__ float change_state() const
     {
-        const element *from = state_of(p.states, p, w, place);
+        const operand *from = state_of(p.states, p, w, place);
         float sum = 0.0f;
 #pragma unroll 4
         for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
@@ -105,8 +107,8 @@ struct delta_chunk {
             for (int e = 0; e < 4; e++) {
                 float a[2];
                 float b[2];
-                unpack<element>(own[e], a[0], a[1]);
-                unpack<element>(other[e], b[0], b[1]);
+                unpack<operand>(own[e], a[0], a[1]);
+                unpack<operand>(other[e], b[0], b[1]);
                 sum += a[0] * b[0] + a[1] * b[1];
                 word[e] = __uint_as_float(own[e]);
             }
@@ -143,12 +145,12 @@ struct delta_chunk {
             }
         }
     }
-    DEV void store_elements(float (&x)[OWN_D / 8][4], element *row, int n, int r, bool exists)
+    template <class T> DEV void store_elements(float (&x)[OWN_D / 8][4], T *row, int n, int r, bool exists)
     {
         u32 word[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            word[e] = pack<element>(x[n + e][2 * r], x[n + e][2 * r + 1]);
+            word[e] = pack<operand>(x[n + e][2 * r], x[n + e][2 * r + 1]);
         }
         const uint4 four = transpose_four(word, lane_id());
         const int channel = channel0() + 8 * (n + lane_id() % 4);
@@ -171,8 +173,9 @@ struct delta_chunk {
         {
             if constexpr (RUNS) {
                 own.template adjoin<variant::query_back, variant::query_mod>(
-                    x, own.head(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
-                    own.head(own.p.dq, own.p.dq_b, own.p.dq_h, own.p.dq_t));
+                    x,
+                    own.template head<cfg::element_q>(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
+                    own.template head<cfg::element_q>(own.p.dq, own.p.dq_b, own.p.dq_h, own.p.dq_t));
             }
         }
     };
@@ -182,21 +185,23 @@ struct delta_chunk {
         {
             if constexpr (RUNS) {
                 own.template adjoin<variant::key_back, variant::key_mod>(
-                    x, own.head(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
-                    own.head(own.p.dk, own.p.dk_b, own.p.dk_h, own.p.dk_t));
+                    x,
+                    own.template head<cfg::element_k>(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
+                    own.template head<cfg::element_k>(own.p.dk, own.p.dk_b, own.p.dk_h, own.p.dk_t));
             }
         }
     };
-    __device__ __forceinline__ adjoint_tensor head(const void *base, i64 s_b, i64 s_h, i64 s_t) const
+    template <class T>
+    __device__ __forceinline__ adjoint_tensor<T> head(const void *base, i64 s_b, i64 s_h, i64 s_t) const
     {
-        return {static_cast<element *>(const_cast<void *>(base)) + (w.s.batch * s_b + w.h_kv * s_h), s_t};
+        return {static_cast<T *>(const_cast<void *>(base)) + (w.s.batch * s_b + w.h_kv * s_h), s_t};
     }
     // Where dv was, which nobody reads any more.
-    template <class BACK, class MOD> __device__ __forceinline__ void
-    adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor &given, const adjoint_tensor &result) const
+    template <class BACK, class MOD, class T> __device__ __forceinline__ void
+    adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor<T> &given, const adjoint_tensor<T> &result) const
     {
         static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "adjoints fit where values were");
-        chunk_adjoint<BACK, MOD>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
+        chunk_adjoint<BACK, MOD, T>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
     }
     // What the heads of v up to this one make of a gradient, of those that share one of q and k: each thread takes what
     // it left itself.
@@ -220,10 +225,9 @@ struct delta_chunk {
         }
     }
     // ADJOINT finishes the gradient, or another kernel.
-    template <bool WIDE_RESULT, class ADJOINT> __device__ __forceinline__ void
+    template <class T, class ADJOINT> __device__ __forceinline__ void
     store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
-        using target = typename pick<WIDE_RESULT, float, element>::type;
         const int turn = w.h % p.z.group();
         uint4 *left = reinterpret_cast<uint4 *>(part) +
                       ((chunk_number(p, w.s, place) * p.z.n_h_kv + w.h_kv) * (OWN_D / 8 * WALK_THREADS) +
@@ -236,7 +240,7 @@ struct delta_chunk {
         } else if constexpr (ADJOINT::RUNS) {
             ADJOINT::run(*this, x);
         } else if (whole != nullptr) {
-            store_gradient<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h_kv * s_h), s_t);
+            store_gradient<T>(x, static_cast<T *>(whole) + (w.s.batch * s_b + w.h_kv * s_h), s_t);
         }
     }
 
@@ -306,8 +310,8 @@ struct delta_chunk {
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                pairs.a[b][r] = pack<element>(a[b][2 * r], a[b][2 * r + 1]);
-                pairs.n[b][r] = pack<element>(n[b][2 * r], n[b][2 * r + 1]);
+                pairs.a[b][r] = pack<operand>(a[b][2 * r], a[b][2 * r + 1]);
+                pairs.n[b][r] = pack<operand>(n[b][2 * r], n[b][2 * r + 1]);
             }
         }
         store_betas(diagonal);
@@ -469,18 +473,18 @@ struct delta_chunk {
             prefetch_line(state_of(p.states, p, w, place) + n * LINE);
         }
         if constexpr (cfg::ADJOINT_Q) {
-            ask_for_rows(head(p.given_q, p.given_q_b, p.given_q_h, p.given_q_t), n);
+            ask_for_rows(head<cfg::element_q>(p.given_q, p.given_q_b, p.given_q_h, p.given_q_t), n);
         }
         if constexpr (cfg::ADJOINT_K) {
-            ask_for_rows(head(p.given_k, p.given_k_b, p.given_k_h, p.given_k_t), n - WALK_THREADS / 2);
+            ask_for_rows(head<cfg::element_k>(p.given_k, p.given_k_b, p.given_k_h, p.given_k_t), n - WALK_THREADS / 2);
         }
     }
-    __device__ __forceinline__ void ask_for_rows(const adjoint_tensor &given, int n) const
+    template <class T> __device__ __forceinline__ void ask_for_rows(const adjoint_tensor<T> &given, int n) const
     {
         constexpr int LINES = PAD_D / 64;
         const int at = place + n / LINES;
         if (n >= 0 && n < CHUNK_TOKENS * LINES && w.has(at) && n % LINES * 64 < cfg::D) {
-            prefetch_line(static_cast<const element *>(given.head) +
+            prefetch_line(static_cast<const T *>(given.head) +
                           (sequence::token(w.s, at) * given.stride + n % LINES * 64));
         }
     }
@@ -488,8 +492,8 @@ struct delta_chunk {
     {
         load_queries();
         load_keys();
-        load_tokens<PAD_V>(tile(layout::OUTPUTS), w, place, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t,
-                           cfg::D_V);
+        load_tokens<PAD_V, cfg::element_o>(tile(layout::OUTPUTS), w, place, p.dout,
+                                           w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         load_left(layout::VALUES, p.dwritten);
         load_left(layout::WRITTEN, p.written);
         load_state(p.dstates);
@@ -516,13 +520,13 @@ struct delta_chunk {
         __syncthreads();
         add_pairs_of_keys(dk);
         add_readers(dk, sums.reads);
-        store_keys<cfg::DK_F32, adjoint_of_keys>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
+        store_keys<dk_element, adjoint_of_keys>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
         float dq[OWN_D / 8][4] = {};
         add_state(dq, sums.reads, channel0(), layout::OUTPUTS, layout::QUERIES,
                   logs().rows_from_start(row0(), w.scale));
         add_steps(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()),
                   right_columns<PAD_D>::of(tile(layout::KEYS), channel0()), 0, quarter() + 1);
-        store_keys<cfg::DQ_F32, adjoint_of_queries>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
+        store_keys<dq_element, adjoint_of_queries>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
         if constexpr (SUMS_DECAY) {
             __syncthreads();
             leave_sums(sums);

@@ -18,7 +18,7 @@ namespace linear
 static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN,
               "a decay is one number a token");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
-static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
+static_assert(same_type<cfg::operand, bf16>, "states in 16 bits have the range of f32");
 static_assert(KEY_PARTS == 1 && PAD_V <= 128, "head dims up to 128");
 
 // ---- products ----------------------------------------------------------------------------------------
@@ -35,8 +35,8 @@ DEV void add_steps(float (&c)[NB][4], const LEFT &left, const RIGHT &right, int 
         for (int n = 0; n < NB / 2; n++) {
             u32 b[4];
             right.load(b, n, k);
-            mma_16x8x16<cfg::element>(c[2 * n], a, b[0], b[1]);
-            mma_16x8x16<cfg::element>(c[2 * n + 1], a, b[2], b[3]);
+            mma_16x8x16<cfg::operand>(c[2 * n], a, b[0], b[1]);
+            mma_16x8x16<cfg::operand>(c[2 * n + 1], a, b[2], b[3]);
         }
     }
 }
@@ -53,10 +53,10 @@ DEV void add_two_products(float (&c)[NB][4], float (&d)[NB][4], const LEFT &left
         for (int n = 0; n < NB / 2; n++) {
             u32 b[4];
             right.load(b, n, k);
-            mma_16x8x16<cfg::element>(c[2 * n], a[0], b[0], b[1]);
-            mma_16x8x16<cfg::element>(c[2 * n + 1], a[0], b[2], b[3]);
-            mma_16x8x16<cfg::element>(d[2 * n], a[1], b[0], b[1]);
-            mma_16x8x16<cfg::element>(d[2 * n + 1], a[1], b[2], b[3]);
+            mma_16x8x16<cfg::operand>(c[2 * n], a[0], b[0], b[1]);
+            mma_16x8x16<cfg::operand>(c[2 * n + 1], a[0], b[2], b[3]);
+            mma_16x8x16<cfg::operand>(d[2 * n], a[1], b[0], b[1]);
+            mma_16x8x16<cfg::operand>(d[2 * n + 1], a[1], b[2], b[3]);
         }
     }
 }

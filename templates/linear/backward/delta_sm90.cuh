@@ -21,7 +21,7 @@ static_assert(cfg::STATE_BY_COLUMN && CHUNK_PAD == PAD_D && BLOCK_SLICES * BLOCK
 // order in which bwd_chunks has them there.
 struct states_layout {
     // bytes
-    static constexpr int PART = 16 * PAD_D * 2, FIRST = round_up(delta_layout::END, 128),
+    static constexpr int PART = 16 * PAD_D * OPERAND, FIRST = round_up(delta_layout::END, 128),
                          END = FIRST + 4 * GROUPS * PART;
 };
 
@@ -42,8 +42,8 @@ template <int STEPS> DEV void leave_state(const linear_back_params &p, const wor
     fence_written();
     __syncwarp();
     if (lane_id() == 0) {
-        cfg::element *to =
-            static_cast<cfg::element *>(base) + (state_place(p, w, place) + (w.first + 16 * warp) * PAD_D);
+        cfg::operand *to =
+            static_cast<cfg::operand *>(base) + (state_place(p, w, place) + (w.first + 16 * warp) * PAD_D);
         tma_store_line(reinterpret_cast<float *>(to), part, states_layout::PART, L2_STREAM);
         tma_commit();
     }
@@ -56,9 +56,9 @@ DEV void wait_for_states()
     }
 }
 // Where the first token of a sequence has a line of p.written or p.dwritten.
-DEV cfg::element *lines_of_values(void *base, const linear_back_params &p, const work &w)
+DEV cfg::operand *lines_of_values(void *base, const linear_back_params &p, const work &w)
 {
-    return static_cast<cfg::element *>(base) + (first_line(p, w) * cfg::D_V + w.first);
+    return static_cast<cfg::operand *>(base) + (first_line(p, w) * cfg::D_V + w.first);
 }
 
 struct leave_forward {
@@ -76,7 +76,7 @@ struct leave_forward {
 };
 
 struct gradient_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using columns = delta_walk<linear_back_params, DELTA_GRADIENT>;
     static constexpr int DEPTH = columns::DEPTH, STEPS = columns::STEPS;
     static constexpr bool FROM_REGISTERS = cfg::DV_F32 || cfg::SKIP; // dv: more than is rounded
@@ -96,8 +96,8 @@ struct gradient_walk {
                     DECAYS ? columns::pair_of(factors, delta_factors::READ, 2 * k + i / 2) : float2{1.0f, 1.0f};
                 float low;
                 float high;
-                unpack<element>(z[k][i], low, high);
-                z[k][i] = pack<element>(low * (by.x * w.scale), high * (by.y * w.scale));
+                unpack<operand>(z[k][i], low, high);
+                z[k][i] = pack<operand>(low * (by.x * w.scale), high * (by.y * w.scale));
             }
         }
     }
@@ -109,14 +109,14 @@ struct gradient_walk {
             const float2 by = DECAYS ? columns::pair_of(factors, delta_factors::READ, b) : float2{1.0f, 1.0f};
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                z[b / 2][b % 2 * 2 + r] = pack<element>(-by.x * y[b][2 * r], -by.y * y[b][2 * r + 1]);
+                z[b / 2][b % 2 * 2 + r] = pack<operand>(-by.x * y[b][2 * r], -by.y * y[b][2 * r + 1]);
             }
         }
     }
     __device__ __forceinline__ i64 values_at() const { return w.s.batch * p.dv_b + w.h * p.dv_h + w.first; }
     __device__ __forceinline__ void store_values(const float (&dv)[8][4], int place) const
     {
-        using target = typename pick<cfg::DV_F32, float, element>::type;
+        using target = dv_element;
         if (p.dv == nullptr) {
             return;
         }
@@ -135,7 +135,7 @@ struct gradient_walk {
         own.store_lines(line, place, lines_of_values(p.dwritten, p, w), cfg::D_V);
         if constexpr (!FROM_REGISTERS) {
             if (p.dv != nullptr) {
-                own.store_lines(line, place, static_cast<element *>(p.dv) + values_at(), p.dv_t);
+                own.store_lines(line, place, static_cast<cfg::element_v *>(p.dv) + values_at(), p.dv_t);
             }
         }
     }
@@ -154,7 +154,7 @@ struct gradient_walk {
         }
         pairs_barriers::of(shared).wait_made(n);
         fence_products(out.weighed);
-        add_inter<element, CHUNK_TOKENS>(out.weighed, out.z, shared + delta_layout::PAIRS, 0);
+        add_inter<operand, CHUNK_TOKENS>(out.weighed, out.z, shared + delta_layout::PAIRS, 0);
         commit_products();
     }
     __device__ __forceinline__ void end_outputs(outputs &out) const
@@ -186,9 +186,9 @@ struct gradient_walk {
         float y[8][4];
         {
             u32 a[DEPTH / 16][4];
-            pack_weights<element, DEPTH / 8>(a, state);
+            pack_weights<operand, DEPTH / 8>(a, state);
             fence_products(y);
-            add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
+            add_inter<operand, DEPTH>(y, a, tiles + delta_stage::K, 0);
             commit_products();
             leave_state(p, w, shared, p.dstates, place, a);
             wait_products<0>(y);
@@ -201,21 +201,21 @@ struct gradient_walk {
                 y[b][i] += out.weighed[b][i];
             }
         }
-        pack_weights<element, 8>(x, y);
+        pack_weights<operand, 8>(x, y);
         if constexpr (DECAYS) {
             columns::decay(state, factors);
         }
         weigh_outputs(out.z, factors);
         start_inverse(y, x, tiles + delta_stage::INVERSE);
-        start_update<element, DEPTH>(state, out.z, tiles + delta_stage::Q);
+        start_update<operand, DEPTH>(state, out.z, tiles + delta_stage::Q);
         wait_products<1>(y);
-        pack_weights<element, 8>(x, y);
+        pack_weights<operand, 8>(x, y);
         if constexpr (FROM_REGISTERS) {
             store_values(y, place);
         }
         u32 written[STEPS][4];
         pack_read(written, y, factors);
-        start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+        start_update<operand, DEPTH>(state, written, tiles + delta_stage::K);
         leave_values(x, place, values);
         if (more) {
             wait_products<1>(state); // z has been read
@@ -252,9 +252,10 @@ DEV void walk_back(const linear_back_params &p, unsigned char *bytes, int block)
         const gradient_walk walk{p, w, shared, {p, w, shared}};
         float state[walker::DEPTH / 8][4] = {};
         gradient_walk::outputs out = {};
-        const float *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
+        const cfg::element_state *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
         if (from != nullptr) {
-            walker::each_in_memory(state, w, p.dstate_out_i, p.dstate_out_j, [&](float &a, i64 at) { a = from[at]; });
+            walker::each_in_memory(state, w, p.dstate_out_i, p.dstate_out_j,
+                                   [&](float &a, i64 at) { a = to_float(from[at]); });
         }
         if (span.count > 0) {
             walk.start_outputs(out, ring, 0);
@@ -265,9 +266,10 @@ DEV void walk_back(const linear_back_params &p, unsigned char *bytes, int block)
             walk.step(state, out, ring, n, span.nth<DELTA_GRADIENT>(n) * CHUNK_TOKENS, n + 1 < span.count);
         }
         wait_for_states();
-        float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+        cfg::element_state *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
         if (to != nullptr) {
-            walker::each_in_memory(state, w, p.dstate_i, p.dstate_j, [&](float &a, i64 at) { to[at] = a; });
+            walker::each_in_memory(state, w, p.dstate_i, p.dstate_j,
+                                   [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
         }
     });
 }

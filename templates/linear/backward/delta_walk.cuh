@@ -13,12 +13,13 @@ namespace linear
 static_assert(!cfg::STATE_BY_COLUMN, "these leave states as [key channel][value channel]");
 
 template <bool BACK> struct walk_layout { // in shared memory, bytes
-    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * CHUNK_COLUMNS * 2;
+    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * OPERAND,
+                         VALUE_BYTES = CHUNK_TOKENS * CHUNK_COLUMNS * OPERAND;
     // v, or what flows back to o
     static constexpr int KEYS = 0, QUERIES = KEYS + KEY_BYTES, VALUES = QUERIES + (BACK ? KEY_BYTES : 0);
     static constexpr int INVERSE = VALUES + VALUE_BYTES, STAGE = INVERSE + 2 * INVERSE_BYTES;
     // what T or its transpose is multiplied by
-    static constexpr int STATE = STAGE * cfg::CHUNK_STAGES, FIRST = STATE + PAD_D * CHUNK_COLUMNS * 2;
+    static constexpr int STATE = STAGE * cfg::CHUNK_STAGES, FIRST = STATE + PAD_D * CHUNK_COLUMNS * OPERAND;
     // X or dv, as it is, and as the state takes it up
     static constexpr int RESULT = FIRST + VALUE_BYTES, WEIGHED = RESULT + VALUE_BYTES;
     static constexpr int SCORES = WEIGHED + VALUE_BYTES, SUMS = SCORES + (BACK ? MATRIX_BYTES : 0);
@@ -26,7 +27,7 @@ template <bool BACK> struct walk_layout { // in shared memory, bytes
 };
 
 template <bool BACK> struct delta_walk {
-    using element = cfg::element;
+    using operand = cfg::operand;
     using layout = walk_layout<BACK>;
     const linear_back_params &p;
     const work &w;
@@ -58,17 +59,20 @@ template <bool BACK> struct delta_walk {
     __device__ __forceinline__ void fetch(int n, int place) const
     {
         const u32 to = stage_of(n);
-        load_tokens<PAD_D>(to + layout::KEYS, w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load_tokens<PAD_D, cfg::element_k>(to + layout::KEYS, w, place, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t,
+                                           cfg::D);
         if constexpr (BACK) {
-            load_tokens<PAD_D>(to + layout::QUERIES, w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.dout,
-                                       w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t, w.left);
+            load_tokens<PAD_D, cfg::element_q>(to + layout::QUERIES, w, place, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h,
+                                               p.q_t, cfg::D);
+            load_tokens<CHUNK_COLUMNS, cfg::element_o>(to + layout::VALUES, w, place, p.dout,
+                                                       w.s.batch * p.dout_b + w.h * p.dout_h + w.first, p.dout_t,
+                                                       w.left);
         } else {
-            load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first,
-                                       p.v_t, w.left);
+            load_tokens<CHUNK_COLUMNS, cfg::element_v>(to + layout::VALUES, w, place, p.v,
+                                                       w.s.batch * p.v_b + w.h * p.v_h + w.first, p.v_t, w.left);
         }
         load_inverse_tiles<WALK_THREADS>(
-            static_cast<const element *>(p.inverse) + chunk_of_head(p, w, place) * INVERSE_STORED, inverse_tile{to});
+            static_cast<const operand *>(p.inverse) + chunk_of_head(p, w, place) * INVERSE_STORED, inverse_tile{to});
         load_sums(sums_of(n), p, w, place);
         copy_commit();
     }
@@ -81,8 +85,8 @@ template <bool BACK> struct delta_walk {
     }
     __device__ __forceinline__ void store_state(int place) const
     {
-        element *to =
-            static_cast<element *>(BACK ? p.dstates : p.states) + chunk_of_head(p, w, place) * STATE_ELEMENTS + w.first;
+        operand *to =
+            static_cast<operand *>(BACK ? p.dstates : p.states) + chunk_of_head(p, w, place) * STATE_ELEMENTS + w.first;
 #pragma unroll
         for (int i = 0; i < PAD_D * 8 / WALK_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
@@ -91,14 +95,14 @@ template <bool BACK> struct delta_walk {
         }
     }
     // A tile of tokens to a tensor, rows of which need not be aligned.
-    __device__ __forceinline__ void store_tokens(u32 from, int place, element *base, i64 stride) const
+    template <class T> __device__ __forceinline__ void store_tokens(u32 from, int place, T *base, i64 stride) const
     {
 #pragma unroll
         for (int i = 0; i < CHUNK_TOKENS * 8 / WALK_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
             if (w.has(place + n / 8) && n % 8 * 8 < w.left) {
                 const uint4 x = load_shared16(from + swizzle<CHUNK_COLUMNS>::offset(n / 8, n % 8));
-                element *at = base + (sequence::token(w.s, place + n / 8) * stride + n % 8 * 8);
+                T *at = base + (sequence::token(w.s, place + n / 8) * stride + n % 8 * 8);
                 if (is_aligned<16>(at)) {
                     *reinterpret_cast<uint4 *>(at) = x;
                 } else {
@@ -114,13 +118,13 @@ template <bool BACK> struct delta_walk {
     // X or dv as the kernel behind the walks reads it.
     __device__ __forceinline__ void store_result(int place) const
     {
-        element *base = static_cast<element *>(BACK ? p.dwritten : p.written) + (first_line(p, w) * cfg::D_V + w.first);
+        operand *base = static_cast<operand *>(BACK ? p.dwritten : p.written) + (first_line(p, w) * cfg::D_V + w.first);
         store_tokens(tile(layout::RESULT), place, base, cfg::D_V);
     }
     static constexpr bool FROM_REGISTERS = cfg::DV_F32 || cfg::SKIP; // dv: more than is in the tile
     __device__ __forceinline__ void store_values(float (&x)[HALF / 8][4], int place) const
     {
-        using target = typename pick<cfg::DV_F32, float, element>::type;
+        using target = dv_element;
         if (p.dv == nullptr) {
             return;
         }
@@ -203,8 +207,8 @@ template <bool BACK> struct delta_walk {
             for (int k = 0; k < 4; k++) {
                 float x;
                 float y;
-                unpack<element>(word[k], x, y);
-                store_shared(at + static_cast<u32>(4 * k), pack<element>(by * x, by * y));
+                unpack<operand>(word[k], x, y);
+                store_shared(at + static_cast<u32>(4 * k), pack<operand>(by * x, by * y));
             }
         }
     }
@@ -295,7 +299,7 @@ template <bool BACK> DEV void walk_delta(const linear_back_params &p, unsigned c
     delta_walk<BACK> walk{p, w, shared_address(bytes), 0, {0}};
     walk.run(state);
     if constexpr (BACK) {
-        float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+        cfg::element_state *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
         if (to != nullptr) {
             state.store(w, to, p.dstate_i, p.dstate_j);
         }

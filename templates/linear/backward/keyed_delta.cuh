@@ -19,7 +19,7 @@ struct keyed_gradients : channel_chunk {
     // X or dv, PAD_V rows of 64 tokens.
     __device__ __forceinline__ void load_values(int to, const void *base) const
     {
-        const element *from = static_cast<const element *>(base) + chunk_of_head(p, w, place) * PAD_V * CHUNK_TOKENS;
+        const operand *from = static_cast<const operand *>(base) + chunk_of_head(p, w, place) * PAD_V * CHUNK_TOKENS;
 #pragma unroll
         for (int i = 0; i < PAD_V; i += CHUNK_TOKENS) {
             load_rows<CHUNK_TOKENS, OWN_THREADS>(tile(to) + static_cast<u32>(i * swizzle<CHUNK_TOKENS>::ROW_BYTES),
@@ -28,11 +28,11 @@ struct keyed_gradients : channel_chunk {
     }
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
-                    cfg::D - first_channel());
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
-                    cfg::D - first_channel());
-        load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load<PAD_D, cfg::element_q>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t,
+                                    cfg::D - first_channel());
+        load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
+                                    cfg::D - first_channel());
+        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
         load_values(layout::V, p.written);
         load_values(layout::Z, p.dwritten);
         if (POWERS_APART && threadIdx.x < CHUNK_TOKENS / 4) {
@@ -157,7 +157,7 @@ struct keyed_gradients : channel_chunk {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float *two = &x[m][i / 2][i % 2 * 2];
-                    unpack<element>(a[i], two[0], two[1]);
+                    unpack<operand>(a[i], two[0], two[1]);
                     if constexpr (POWERS_APART) {
                         two[0] *= power(token(m, i % 2));
                         two[1] *= power(token(m, i % 2));
@@ -214,7 +214,7 @@ struct keyed_gradients : channel_chunk {
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             dk[e / 8][e / 4 % 2][e % 4] += x[e / 8][e / 4 % 2][e % 4];
         }
-        store_keys<cfg::DK_F32>(dk, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
+        store_keys<dk_element>(dk, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
     // Sums over the columns of each channel of the state in front of the chunk times the gradient of that behind it, of
     // eight channels a warp.
@@ -233,8 +233,8 @@ struct keyed_gradients : channel_chunk {
             for (int e = 0; e < 4; e++) {
                 float a[2];
                 float b[2];
-                unpack<element>(mine[e], a[0], a[1]);
-                unpack<element>(other[e], b[0], b[1]);
+                unpack<operand>(mine[e], a[0], a[1]);
+                unpack<operand>(other[e], b[0], b[1]);
                 sum[2 * e] += STATE_SCALED ? by * (a[0] * b[0]) : a[0] * b[0];
                 sum[2 * e + 1] += STATE_SCALED ? by * (a[1] * b[1]) : a[1] * b[1];
             }

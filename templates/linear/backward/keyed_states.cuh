@@ -55,8 +55,8 @@ struct keyed_states : back_walk {
     // 16 bytes a lane: eight channels of a column.
     __device__ __forceinline__ void leave_state(const state_columns &s, void *base, int number) const
     {
-        element *of = static_cast<element *>(base) + state_place(p, w, number * CHUNK_TOKENS);
-        element *to = of + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
+        operand *of = static_cast<operand *>(base) + state_place(p, w, number * CHUNK_TOKENS);
+        operand *to = of + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
         state_scale by = {1.0f, 1.0f};
         if constexpr (STATE_SCALED) {
             by = scale();
@@ -71,7 +71,7 @@ struct keyed_states : back_walk {
                 u32 word[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    word[e] = pack<element>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r],
+                    word[e] = pack<operand>(STATE_SCALED ? by.by * s.x[n + e][2 * r] : s.x[n + e][2 * r],
                                             STATE_SCALED ? by.by * s.x[n + e][2 * r + 1] : s.x[n + e][2 * r + 1]);
                 }
                 *reinterpret_cast<uint4 *>(to + 8 * n / PAD_D * STATE_PITCH + 8 * r * PAD_D + 8 * n % PAD_D) =
@@ -83,8 +83,8 @@ struct keyed_states : back_walk {
     __device__ __forceinline__ void leave_values(const u32 (&x)[CHUNK_STEPS][4], void *base, int number) const
     {
         const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * PAD_V;
-        element *to =
-            static_cast<element *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
+        operand *to =
+            static_cast<operand *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t += 2) {
 #pragma unroll
@@ -109,8 +109,8 @@ struct keyed_states : back_walk {
             const int token = n / 4 * STEP + n % 4 / 2 * 8 + lane_id() % 4 * 2;
             const float2 by = load_shared8(shared + static_cast<u32>(prepared::POWERS + 4 * token));
             float two[2];
-            unpack<element>(x[n / 4][n % 4], two[0], two[1]);
-            x[n / 4][n % 4] = pack<element>(by.x * two[0], by.y * two[1]);
+            unpack<operand>(x[n / 4][n % 4], two[0], two[1]);
+            x[n / 4][n % 4] = pack<operand>(by.x * two[0], by.y * two[1]);
         }
     }
 
@@ -120,7 +120,7 @@ struct keyed_states : back_walk {
     {
         copy<prepared::READ_K, prepared::FIRST>(number);
         load_powers(number);
-        load_values(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
+        load_values<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
         copy_commit();
     }
     __device__ __forceinline__ void load_writers(int number) const
@@ -176,7 +176,7 @@ struct keyed_states : back_walk {
         copy<prepared::WRITE_K, prepared::TILE + prepared::BLOCKS>(number);
         copy<prepared::INVERSE_BACK, 2 * prepared::BLOCKS>(number);
         load_powers(number);
-        load_values(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, number);
+        load_values<cfg::element_o>(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, number);
         copy_commit();
     }
     __device__ __forceinline__ void load_readers(int number) const
@@ -206,8 +206,8 @@ struct keyed_states : back_walk {
 #pragma unroll
         for (int i = t; i < CHUNK_STEPS; i++) {
             const uint4 b = load_shared16(block(which, i, t));
-            mma_16x8x16<element>(x, of[i], b.x, b.y);
-            mma_16x8x16<element>(y, of[i], b.z, b.w);
+            mma_16x8x16<operand>(x, of[i], b.x, b.y);
+            mma_16x8x16<operand>(y, of[i], b.z, b.w);
         }
     }
     // dv.
@@ -292,19 +292,21 @@ DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
     const int left = w.left - keyed_states::first();
     state_columns s = {};
     if (back) {
-        const float *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
-        float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+        const cfg::element_state *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
+        cfg::element_state *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
         if (from != nullptr) {
-            s.each_of_memory(p.dstate_out_i, p.dstate_out_j, column, left, [&](float &a, i64 at) { a = from[at]; });
+            s.each_of_memory(p.dstate_out_i, p.dstate_out_j, column, left,
+                             [&](float &a, i64 at) { a = to_float(from[at]); });
         }
         walk.go_back(s);
         if (to != nullptr) {
-            s.each_of_memory(p.dstate_i, p.dstate_j, column, left, [&](float &a, i64 at) { to[at] = a; });
+            s.each_of_memory(p.dstate_i, p.dstate_j, column, left,
+                             [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
         }
     } else {
-        const float *from = head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
+        const cfg::element_state *from = head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
         if (from != nullptr) {
-            s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = from[at]; });
+            s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = to_float(from[at]); });
         }
         walk.go_forward(s);
     }

@@ -17,7 +17,11 @@ constexpr bool GRADIENT_BY_KEY =
 constexpr bool GRADIENT_BY_VALUE = cfg::DECAY_GRADIENT && cfg::DECAY == DECAY_VALUE;
 // where the pass goes by chunks: of q and k, each with its part of a sum over channels
 constexpr int KEY_SLICES = (cfg::D + 63) / 64;
-using dout_element = typename pick<cfg::DOUT_F32, float, cfg::element>::type;
+// what flows back to o, and gradients of q, k and v: in f32 where an adjoint of a mod leaves or takes them
+using dout_element = typename pick<cfg::DOUT_F32, float, cfg::element_o>::type;
+using dq_element = typename pick<cfg::DQ_F32, float, cfg::element_q>::type;
+using dk_element = typename pick<cfg::DK_F32, float, cfg::element_k>::type;
+using dv_element = typename pick<cfg::DV_F32, float, cfg::element_v>::type;
 
 // Where the pass goes by chunks, the gradient of beta is a sum divided by beta^2: what would be 0 / 0 is the limit of
 // it.

@@ -18,7 +18,7 @@ constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a c
 // Behind them, where they are scaled: what undoes it, an f32 in 16 bytes for each 64 rows of 64 columns.
 constexpr int STATE_PITCH = STATE_ELEMENTS + (STATE_SCALED ? 8 * PAD_D / 64 * SLICES_V : 0);
 constexpr int HALF = 32; // columns of a warp, of 64
-constexpr int MATRIX_BYTES = CHUNK_TOKENS * CHUNK_TOKENS * 2;
+constexpr int MATRIX_BYTES = CHUNK_TOKENS * CHUNK_TOKENS * OPERAND;
 
 DEV int quarter() { return static_cast<int>(threadIdx.x) / 32 % 4; }
 DEV int half_of() { return static_cast<int>(threadIdx.x) / 128; }
@@ -77,8 +77,8 @@ DEV void add_product(float (&c)[NB][4], const LEFT &left, const RIGHT &right)
         for (int n = 0; n < NB / 2; n++) {
             u32 b[4];
             right.load(b, n, k);
-            mma_16x8x16<cfg::element>(c[2 * n], a, b[0], b[1]);
-            mma_16x8x16<cfg::element>(c[2 * n + 1], a, b[2], b[3]);
+            mma_16x8x16<cfg::operand>(c[2 * n], a, b[0], b[1]);
+            mma_16x8x16<cfg::operand>(c[2 * n + 1], a, b[2], b[3]);
         }
     }
 }
@@ -119,11 +119,11 @@ template <int COLS> DEV u32 pair_at(u32 tile, int row, int column)
 }
 template <int COLS> DEV void load_pair(u32 tile, int row, int column, float &x, float &y)
 {
-    unpack<cfg::element>(__float_as_uint(load_shared(pair_at<COLS>(tile, row, column))), x, y);
+    unpack<cfg::operand>(__float_as_uint(load_shared(pair_at<COLS>(tile, row, column))), x, y);
 }
 template <int COLS> DEV void store_pair(u32 tile, int row, int column, float x, float y)
 {
-    store_shared(pair_at<COLS>(tile, row, column), pack<cfg::element>(x, y));
+    store_shared(pair_at<COLS>(tile, row, column), pack<cfg::operand>(x, y));
 }
 
 // ---- chunks ------------------------------------------------------------------------------------------
@@ -137,20 +137,20 @@ DEV i64 state_place(const linear_back_params &p, const work &w, int place, int p
 {
     return (chunk_of_head(p, w, place) * KEY_PARTS + part) * STATE_PITCH;
 }
-DEV const cfg::element *state_of(const void *base, const linear_back_params &p, const work &w, int place, int part = 0)
+DEV const cfg::operand *state_of(const void *base, const linear_back_params &p, const work &w, int place, int part = 0)
 {
-    return static_cast<const cfg::element *>(base) + state_place(p, w, place, part);
+    return static_cast<const cfg::operand *>(base) + state_place(p, w, place, part);
 }
 
 // Where a state of 16 bits has the scale of the 64 rows and columns from these on.
 DEV int scale_place(int row, int column) { return STATE_ELEMENTS + (row / 64 * SLICES_V + column / 64) * 8; }
 
 // 64 rows of COLS elements of a tensor [b, h, t, d] from `place` on.
-template <int COLS, int OF_BLOCK = WALK_THREADS>
+template <int COLS, class T, int OF_BLOCK = WALK_THREADS>
 DEV void load_tokens(u32 tile, const work &w, int place, const void *base, i64 offset, i64 stride, int columns)
 {
     constexpr i64 WAY = cfg::REVERSE ? -1 : 1;
-    load_rows<COLS, OF_BLOCK>(tile, elements(base, offset + sequence::token(w.s, place) * stride), WAY * stride,
+    load_rows<COLS, OF_BLOCK>(tile, elements<T>(base, offset + sequence::token(w.s, place) * stride), WAY * stride,
                               w.s.length - place, columns);
 }
 
@@ -184,24 +184,25 @@ template <int ROWS> struct walked_rows { // of 64 columns, in the registers of a
         }
     }
     // Of a tensor's rows from `first_row` on.
-    __device__ __forceinline__ void load(const work &w, const float *from, i64 s_i, i64 s_j, int first_row = 0)
+    __device__ __forceinline__ void load(const work &w, const cfg::element_state *from, i64 s_i, i64 s_j,
+                                         int first_row = 0)
     {
         each([&](int, int row, int column, float &a, float &b) {
             const int i = first_row + row;
             const bool some = from != nullptr && i < cfg::D;
-            a = some && column < w.left ? from[i * s_i + (w.first + column) * s_j] : 0.0f;
-            b = some && column + 1 < w.left ? from[i * s_i + (w.first + column + 1) * s_j] : 0.0f;
+            a = some && column < w.left ? to_float(from[i * s_i + (w.first + column) * s_j]) : 0.0f;
+            b = some && column + 1 < w.left ? to_float(from[i * s_i + (w.first + column + 1) * s_j]) : 0.0f;
         });
     }
-    __device__ __forceinline__ void store(const work &w, float *to, i64 s_i, i64 s_j, int first_row = 0)
+    __device__ __forceinline__ void store(const work &w, cfg::element_state *to, i64 s_i, i64 s_j, int first_row = 0)
     {
         each([&](int, int row, int column, float &a, float &b) {
             const int i = first_row + row;
             if (i < cfg::D && column < w.left) {
-                to[i * s_i + (w.first + column) * s_j] = a;
+                to[i * s_i + (w.first + column) * s_j] = from_float<cfg::element_state>(a);
             }
             if (i < cfg::D && column + 1 < w.left) {
-                to[i * s_i + (w.first + column + 1) * s_j] = b;
+                to[i * s_i + (w.first + column + 1) * s_j] = from_float<cfg::element_state>(b);
             }
         });
     }

@@ -21,13 +21,14 @@ constexpr bool OWN_APART = GRADIENT_BY_KEY && !cfg::BONUS && cfg::CAUSAL;
 
 template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves other values, in the workspace
     static constexpr int TOKENS = row_batch::TOKENS;
-    using written = typename pick<DELTA, float, cfg::element>::type;
+    using written = typename pick<DELTA, float, cfg::element_v>::type;
     const linear_back_params &p;
     const work &w;
     fetcher<written, rows::PAD, TOKENS> x;
     fetcher<dout_element, rows::PAD, TOKENS> out;
     fetcher<float, DELTA ? rows::PAD : 4, TOKENS> z;
-    fetcher<cfg::element, rows::COLUMNS, TOKENS> q, k;
+    fetcher<cfg::element_q, rows::COLUMNS, TOKENS> q;
+    fetcher<cfg::element_k, rows::COLUMNS, TOKENS> k;
 
     __device__ __forceinline__ row_loader_of(const linear_back_params &params, const work &of) : p(params), w(of) {}
     __device__ __forceinline__ void get(int place)
@@ -37,11 +38,11 @@ template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves oth
             x.get(p.errors + line, cfg::D_V, cfg::D_V, w.s, place);
             z.get(p.dx + line, cfg::D_V, cfg::D_V, w.s, place);
         } else {
-            x.get(elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, cfg::D_V, w.s, place);
+            x.get(elements<cfg::element_v>(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, cfg::D_V, w.s, place);
         }
         out.get(dout_of(p, w, 0), p.dout_t, cfg::D_V, w.s, place);
-        q.get(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + w.first), p.q_t, w.left, w.s, place);
-        k.get(elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + w.first), p.k_t, w.left, w.s, place);
+        q.get(elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + w.first), p.q_t, w.left, w.s, place);
+        k.get(elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + w.first), p.k_t, w.left, w.s, place);
     }
     // Every thread of the block comes here.
     __device__ __forceinline__ void put(row_batch &to, int place) const
@@ -99,15 +100,16 @@ template <int W> DEV void column_of(const float (&from)[W], float (&x)[rows::N])
 }
 
 // The state of the other side, with what flows in at one end: [d, d_v] and the sum of keys.
-DEV void load_rows(row_tile &t, const work &w, const float *state, i64 s_i, i64 s_j, const float *norm, i64 norm_i)
+DEV void load_rows(row_tile &t, const work &w, const cfg::element_state *state, i64 s_i, i64 s_j,
+                   const cfg::element_state *norm, i64 norm_i)
 {
     t.clear();
     t.each_place([&](float &a, int row, int n) {
         const int i = rows::column() + n;
         if (i < w.left && row < cfg::D_V && state != nullptr) {
-            a = state[(w.first + i) * s_i + row * s_j];
+            a = to_float(state[(w.first + i) * s_i + row * s_j]);
         } else if (cfg::NORMALISE && i < w.left && row == cfg::D_V && norm != nullptr) {
-            a = norm[(w.first + i) * norm_i];
+            a = to_float(norm[(w.first + i) * norm_i]);
         }
     });
 }
@@ -351,10 +353,10 @@ struct key_gradients {
         if (!cfg::BONUS || (reader % CHUNK != 0 && w.has(reader))) {
             float q[rows::N];
             float dq[rows::N];
-            load_vec<rows::N, cfg::element>(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h +
-                                                              sequence::token(w.s, reader) * p.q_t + w.first +
-                                                              rows::column()),
-                                            q);
+            load_vec<rows::N, cfg::element_q>(elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h +
+                                                                                sequence::token(w.s, reader) * p.q_t +
+                                                                                w.first + rows::column()),
+                                              q);
             load_vec<rows::N, float>(key_row(p.dq_head, p, w, reader), dq);
 #pragma unroll
             for (int i = 0; i < rows::N; i++) {

@@ -57,8 +57,8 @@ template <class P> DEV void back_divisors(const P &p)
         const auto divided = [&](int j) {
             const float x = factor * to_float(out[j]);
             if constexpr (requires { p.divided_out; }) {
-                const cfg::element rounded = from_float<cfg::element>(x);
-                static_cast<cfg::element *>(p.divided_out)[line * cfg::D_V + j] = rounded;
+                const cfg::operand rounded = from_float<cfg::operand>(x);
+                static_cast<cfg::operand *>(p.divided_out)[line * cfg::D_V + j] = rounded;
                 return to_float(rounded);
             } else {
                 return x;
@@ -183,17 +183,17 @@ struct token {
     variant::row row;
     float scale;
 
-    __device__ __forceinline__ const cfg::element *q() const
+    __device__ __forceinline__ const cfg::element_q *q() const
     {
-        return elements(p.q, b * p.q_b + head.h_kv * p.q_h + t * p.q_t);
+        return elements<cfg::element_q>(p.q, b * p.q_b + head.h_kv * p.q_h + t * p.q_t);
     }
-    __device__ __forceinline__ const cfg::element *k() const
+    __device__ __forceinline__ const cfg::element_k *k() const
     {
-        return elements(p.k, b * p.k_b + head.h_kv * p.k_h + t * p.k_t);
+        return elements<cfg::element_k>(p.k, b * p.k_b + head.h_kv * p.k_h + t * p.k_t);
     }
-    __device__ __forceinline__ const cfg::element *v() const
+    __device__ __forceinline__ const cfg::element_v *v() const
     {
-        return elements(p.v, b * p.v_b + h * p.v_h + t * p.v_t);
+        return elements<cfg::element_v>(p.v, b * p.v_b + h * p.v_h + t * p.v_t);
     }
     __device__ __forceinline__ const dout_element *out() const
     {
@@ -356,12 +356,13 @@ DEV void back_tokens(const linear_back_params &p)
 
 // ---- q and k -----------------------------------------------------------------------------------------
 
-template <bool WIDE_RESULT> DEV void store_four(void *base, i64 place, const float (&x)[4])
+// Of T, or of f32 in the workspace.
+template <bool WIDE_RESULT, class T> DEV void store_four(void *base, i64 place, const float (&x)[4])
 {
     if constexpr (WIDE_RESULT) {
         store_vec<4, float>(static_cast<float *>(base) + place, x);
     } else {
-        store_any<4, cfg::element>(static_cast<cfg::element *>(base) + place, x);
+        store_any<4, T>(static_cast<T *>(base) + place, x);
     }
 }
 
@@ -378,8 +379,8 @@ DEV void back_heads(const linear_back_params &p)
         float q[4] = {};
         float key[4] = {};
         if constexpr (cfg::BONUS) {
-            load_vec<4, cfg::element>(elements(p.q, k.b * p.q_b + k.h * p.q_h + t * p.q_t + i), q);
-            load_vec<4, cfg::element>(elements(p.k, k.b * p.k_b + k.h * p.k_h + t * p.k_t + i), key);
+            load_vec<4, cfg::element_q>(elements<cfg::element_q>(p.q, k.b * p.q_b + k.h * p.q_h + t * p.q_t + i), q);
+            load_vec<4, cfg::element_k>(elements<cfg::element_k>(p.k, k.b * p.k_b + k.h * p.k_h + t * p.k_t + i), key);
         }
         for (int h = k.h * group; h < (k.h + 1) * group; h++) {
             const variant::head head = variant::make_head(p.x, p.z, k.b, h);
@@ -402,10 +403,10 @@ DEV void back_heads(const linear_back_params &p)
             }
         }
         if (p.dq != nullptr) {
-            store_four<cfg::DQ_F32>(p.dq, k.b * p.dq_b + k.h * p.dq_h + t * p.dq_t + i, dq);
+            store_four<cfg::DQ_F32, cfg::element_q>(p.dq, k.b * p.dq_b + k.h * p.dq_h + t * p.dq_t + i, dq);
         }
         if (p.dk != nullptr) {
-            store_four<cfg::DK_F32>(p.dk, k.b * p.dk_b + k.h * p.dk_h + t * p.dk_t + i, dk);
+            store_four<cfg::DK_F32, cfg::element_k>(p.dk, k.b * p.dk_b + k.h * p.dk_h + t * p.dk_t + i, dk);
         }
     }
 }
@@ -441,7 +442,7 @@ template <int PARTS, class P> DEV void back_values(const P &p)
             }
         }
         if (p.dv != nullptr) {
-            store_four<cfg::DV_F32>(p.dv, k.b * p.dv_b + k.h * p.dv_h + t * p.dv_t + j, dv);
+            store_four<cfg::DV_F32, cfg::element_v>(p.dv, k.b * p.dv_b + k.h * p.dv_h + t * p.dv_t + j, dv);
         }
     }
 }
