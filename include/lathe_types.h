@@ -67,6 +67,9 @@ typedef enum lathe_dtype {
 /* COMBINE: parts of rows of attention, computed apart, become rows. */
 typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1, LATHE_COMBINE = 2 } lathe_pass;
 
+/* lathe_options.deterministic: what a sequence gets has the same bits whatever else is in the batch. */
+enum { LATHE_BATCH_INVARIANT = 2 };
+
 /* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. Called by whichever
    thread has called the library, perhaps by several at once. */
 typedef void lathe_log_fn(void *user, int level, const char *text);

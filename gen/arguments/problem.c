@@ -116,7 +116,7 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
         lathe__say(&known, ")");
     }
     lathe__say(&known, "%s%s%s", sig->builds_alignment ? ", unaligned" : "",
-               sig->builds_folded ? ", folded" : "", sig->backward ? ", deterministic" : "");
+               sig->builds_folded ? ", folded" : "", ", deterministic");
     return lathe__fail(err, LATHE_ARG, "problem: unknown name '%.*s'; this spec knows %s%s",
                        shown(item->name_size), item->name, known.text, lathe__nearest_text(&nearest));
 }
@@ -228,12 +228,16 @@ static lathe_status parse_set(const struct reader *of, const struct item *item, 
     return LATHE_OK;
 }
 
-static lathe_status parse_deterministic(const struct item *item, struct problem *p, lathe_error *err)
+/* A forward pass has no use for 1, and takes it so that one line serves both passes. */
+static lathe_status parse_deterministic(const struct signature *sig, const struct item *item,
+                                        struct problem *p, lathe_error *err)
 {
-    if (!value_is(item, "0") && !value_is(item, "1"))
-        return lathe__fail(err, LATHE_ARG, "problem: expected deterministic to be 0 or 1, given '%.*s'",
+    const bool batch = value_is(item, "batch");
+    if (!value_is(item, "0") && !value_is(item, "1") && !batch)
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: expected deterministic to be 0, 1 or batch, given '%.*s'",
                            shown(item->value_size), item->value);
-    p->deterministic = value_is(item, "1");
+    p->deterministic = lathe__determinism(sig, batch ? DETERMINISTIC_BATCH : value_is(item, "1"));
     return LATHE_OK;
 }
 
@@ -242,8 +246,7 @@ static bool is_known(const struct signature *sig, const struct item *item)
 {
     return item_is(item, "dtype") || find_sym(sig, item) >= 0 || find_choice(sig, item) >= 0 ||
            (sig->builds_alignment && item_is(item, "unaligned")) ||
-           (sig->builds_folded && item_is(item, "folded")) ||
-           (sig->backward && item_is(item, "deterministic"));
+           (sig->builds_folded && item_is(item, "folded")) || item_is(item, "deterministic");
 }
 
 static lathe_status parse_item(const struct reader *of, const struct item *item, struct problem *p,
@@ -268,8 +271,8 @@ static lathe_status parse_item(const struct reader *of, const struct item *item,
         return parse_set(of, item, "unaligned", &p->unaligned, err);
     if (item_is(item, "folded") && sig->builds_folded)
         return parse_set(of, item, "folded", &p->folded, err);
-    if (item_is(item, "deterministic") && sig->backward)
-        return parse_deterministic(item, p, err);
+    if (item_is(item, "deterministic"))
+        return parse_deterministic(sig, item, p, err);
     if (is_choice(sig, item))
         return parse_choice(sig, find_choice(sig, item), item, p, err);
     const int sym = find_sym(sig, item);

@@ -75,7 +75,7 @@ void problem_built_text(const struct signature *sig, const struct problem *p, st
     add_set(sig, "unaligned", p->unaligned, out);
     add_set(sig, "folded", p->folded, out);
     if (p->deterministic)
-        text_add(out, ",deterministic=1");
+        text_add(out, ",deterministic=%s", lathe__determinism_text(p->deterministic));
 }
 
 /* As one word of a shell. */

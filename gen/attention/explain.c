@@ -44,15 +44,21 @@ void attention_explain(struct facts *f, const struct plan *plan)
         explain_tiles(f, plan);
 }
 
+static int64_t parts_of_row(const struct plan *plan, const struct problem *p)
+{
+    const struct attention_plan *a = &plan->attention;
+    return a->own_keys > 0 ? lathe__own_key_parts(p, a->own_keys)
+           : a->parts_even ? lathe__even_key_parts(p, a->bm, a->part_blocks)
+                           : lathe__key_parts(p, a->bm, a->part_blocks);
+}
+
 /* Query tiles, or blocks of keys in the backward pass, of all heads. */
 static int64_t count_parts(const struct plan *plan, const struct problem *p)
 {
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
     const int rows = plan->attention.bm;
     if (!backward && plan->attention.parts)
-        return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) *
-               (plan->attention.parts_even ? lathe__even_key_parts(p, rows, plan->attention.part_blocks)
-                                           : lathe__key_parts(p, rows, plan->attention.part_blocks));
+        return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) * parts_of_row(plan, p);
     const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
     const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
     const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)

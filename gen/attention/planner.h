@@ -29,6 +29,10 @@ bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan
 
 /* plan.c: what every attention template asks beside the columns of its row (features.h), and fills in. */
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why);
+/* Of portable templates: would a batch of one get another one, whose bits are others? A batch that repeats a
+   tensor by a stride of 0 is folded, and a batch of one is not. False: where results may not depend on the
+   batch. */
+bool plan_serves_any_batch(const struct kernel_request *r, char *why);
 /* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
 bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
 /* What common/mma_f32.cuh does, for `lathe explain`. */
@@ -43,6 +47,10 @@ void plan_say_pair(const struct kernel_request *r, struct plan *plan);
 /* Of a row that serves: is it the one to take? */
 bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t);
 void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);
+/* The keys of a row are cut into parts: as many as `blocks` blocks of threads at a time want, or, where
+   results may not depend on the batch, by a row's own keys alone into parts of `least` or more. Says so
+   behind plan->reason. */
+void plan_cut_keys(const struct kernel_request *r, int blocks, int least, struct plan *plan);
 
 /* plan_sm90.c */
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);

@@ -161,10 +161,11 @@ enum { BY_8 = ATTENTION_DIM_STEP, NARROWEST = 128 };
 #define ANY_GRADIENT (ANY_MASK | FEATURE(ONE_ORDER) | FEATURE(PAIR_SUMS))
 
 #define FORWARD                                                                                              \
-    .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD
+    .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD,         \
+    .any_batch = true
 #define BACKWARD                                                                                             \
     .form = PLAN_ATTENTION_BACK, .pass = LATHE_BACKWARD, .config = config_sm80, .label = label_backward,     \
-    .beside = BESIDE_BACKWARD
+    .beside = BESIDE_BACKWARD, .any_batch = true
 const struct template_row attention_templates[] = {
     {.name = "attention_selected",
      .file = "attention/selected.cuh",
@@ -287,6 +288,7 @@ const struct template_row attention_templates[] = {
      .attention = &attention_portable,
      .config = config_combine,
      .label = label_combine,
+     .any_batch = true,
      .beside = BESIDE_COMBINE},
     {.name = NULL},
 };

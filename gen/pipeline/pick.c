@@ -81,6 +81,9 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
                  t->pass == LATHE_FORWARD    ? "computes the forward pass only"
                  : t->pass == LATHE_BACKWARD ? "computes the backward pass only"
                                              : "puts parts of rows together only");
+    else if (r->problem->deterministic == DETERMINISTIC_BATCH && !t->any_batch)
+        snprintf(why, REASON_BYTES,
+                 "deterministic=batch is asked for, and how its sums are cut may depend on the batch");
     else if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
     else if (!isa_serves(t->isa, r->device, why) || !plan_serves(r, t, why) || !t->ok(r, out, why))

@@ -58,14 +58,15 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool q_in_regs;
     int d_pad, dv_pad;
     int smem_bytes;
-    bool o_f32;                    /* o is written in f32: for what comes behind the kernel, or */
-    bool part_end;                 /* as a part of its row, with row states in the place of the finals */
-    bool short_rows;               /* as in struct attention_kernel */
-    bool parts;                    /* attention_decode: rows are cut by keys, and merged by `combine`, */
-    int part_blocks;               /* for so many blocks that run at once, */
-    bool parts_even;               /* by lathe__even_key_parts */
-    bool selected;                 /* attention_selected: a block of threads for each token and key head */
-    bool v_is_k;                   /* attention_mla: V is columns of K's tile */
+    bool o_f32;      /* o is written in f32: for what comes behind the kernel, or */
+    bool part_end;   /* as a part of its row, with row states in the place of the finals */
+    bool short_rows; /* as in struct attention_kernel */
+    bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
+    int part_blocks; /* for so many blocks that run at once, */
+    bool parts_even; /* by lathe__even_key_parts, */
+    int own_keys;    /* or by a row's own keys alone, into parts of so many or more; 0: not so */
+    bool selected;   /* attention_selected: a block of threads for each token and key head */
+    bool v_is_k;     /* attention_mla: V is columns of K's tile */
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
     enum second_pair pair;
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */

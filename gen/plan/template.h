@@ -59,6 +59,7 @@ struct template_row {
     /* Those of lathe__lengths of a problem by which this template's kernels differ; NULL: none. */
     int (*lengths)(const struct problem *problem, const struct device *device);
     const struct attention_traits *attention; /* of attention alone: what its emitters ask */
+    bool any_batch; /* under DETERMINISTIC_BATCH what a row gets does not depend on the rest of the batch */
 };
 
 #endif

@@ -186,7 +186,8 @@ static const struct option_row OPTIONS[] = {
      "                        out, INPUT=f16 is the dtype of one declared \"float\", unaligned=q+k\n"
      "                        names tensors whose rows are not 16-byte aligned or have no last stride\n"
      "                        of 1, folded=k+v those with strides of 0; deterministic=1: a backward\n"
-     "                        pass that gives the same bits from run to run (a forward pass ignores it)",
+     "                        pass that gives the same bits from run to run (a forward pass ignores it),\n"
+     "                        =batch: both give a sequence the same bits whatever else is in the batch",
      .take = option_text, .member = MEMBER(problem)},
     {"--param", IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT | IN_DRAW | IN_BENCH,
      "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed",

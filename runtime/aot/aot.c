@@ -109,7 +109,7 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
     say_set(out, sig, "unaligned", p->unaligned);
     say_set(out, sig, "folded", p->folded);
     if (p->deterministic)
-        lathe__say(out, ",deterministic=1");
+        lathe__say(out, ",deterministic=%s", lathe__determinism_text(p->deterministic));
 }
 
 static void say_archs(struct phrase *t, const struct aot_kernel *k)
@@ -256,6 +256,7 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
    of what is folded may serve; its launch refuses what it cannot read. The kernel's number; -1: none fits. */
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
+    struct problem as_built = *given;
     int best = -1;
     int most = 8 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
@@ -264,7 +265,8 @@ static int find_kernel(const lathe_kernel_set *set, int wanted, const struct pro
         const struct problem *built = set->kernel[i].built;
         const int operands = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
                              __builtin_popcountll(built->unaligned);
-        const int cost = 8 * operands + (lathe__lengths(built) ^ lathe__lengths(given));
+        as_built.deterministic = built->deterministic;
+        const int cost = 8 * operands + (lathe__lengths(built) ^ lathe__lengths(&as_built));
         if (cost < most && built_for(set->sig, built, given)) {
             best = i;
             most = cost;

@@ -66,7 +66,9 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
         if (arg_in(p->folded, i))
             fits = fits && append(out, &n, "_folded_%s", sig->arg[i].name);
     if (p->deterministic)
-        fits = fits && append(out, &n, "_deterministic");
+        fits =
+            fits &&
+            append(out, &n, p->deterministic == DETERMINISTIC_BATCH ? "_batch_invariant" : "_deterministic");
     return fits;
 }
 

@@ -123,8 +123,8 @@ static void write_problem(FILE *f, const struct problem *p, int number)
     fprintf(f, "},\n    {");
     for (int i = 0; i < MAX_ARGS; i++)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
-    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d, %d};\n",
-            p->present, p->unaligned, p->folded, p->deterministic, p->paged);
+    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d, %d, %d};\n",
+            p->present, p->unaligned, p->folded, p->deterministic, p->paged, p->packed);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */

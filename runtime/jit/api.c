@@ -103,8 +103,9 @@ static lathe_status check_options(const lathe_options *o, lathe_error *err)
                            o->cache_read_only);
     if (o->offline != 0 && o->offline != 1)
         return lathe__fail(err, LATHE_ARG, "options.offline: expected 0 or 1, given %d", o->offline);
-    if (o->deterministic != 0 && o->deterministic != 1)
-        return lathe__fail(err, LATHE_ARG, "options.deterministic: expected 0 or 1, given %d",
+    if (o->deterministic < 0 || o->deterministic > LATHE_BATCH_INVARIANT)
+        return lathe__fail(err, LATHE_ARG,
+                           "options.deterministic: expected 0, 1 or LATHE_BATCH_INVARIANT (2), given %d",
                            o->deterministic);
     return LATHE_OK;
 }
@@ -118,7 +119,7 @@ static void open_caches(struct lathe_ctx *ctx, const lathe_options *o, const str
         path = system = ""; /* nothing is compiled for it */
     lathe__cache_open(&ctx->cache, path, o->cache_bytes, o->cache_read_only == 1, ctx->report);
     lathe__cache_open_system(&ctx->system_cache, system, named, ctx->report);
-    ctx->deterministic = o->deterministic == 1;
+    ctx->deterministic = (uint8_t)o->deterministic;
     ctx->offline = o->offline == 1 || environment->offline;
 }
 

@@ -37,7 +37,7 @@ static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signa
                                  struct bound_args *bound, lathe_error *err)
 {
     TRY(problem_from_args(sig, args, n, false, problem, err));
-    problem->deterministic = sig->backward && ctx->deterministic;
+    problem->deterministic = lathe__determinism(sig, ctx->deterministic);
     TRY(lathe__args_bind(sig, args, n, bound, err));
     return on_host(ctx) ? LATHE_OK : lathe__args_fit_gpu(sig, problem, bound, err);
 }

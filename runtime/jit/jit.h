@@ -33,7 +33,7 @@ struct lathe_ctx {
     struct cache cache;
     struct cache system_cache; /* searched before it, never written */
     bool offline;              /* nothing is compiled */
-    bool deterministic;        /* of backward kernels */
+    uint8_t deterministic;     /* enum determinism */
     struct flight kernels;     /* by what is compiled in */
     struct flight modules;     /* by content key */
 };

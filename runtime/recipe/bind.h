@@ -36,12 +36,25 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks);
 /* The same where a part is dear, for o of it is long: as many parts as end first where `blocks` blocks at a
    time take turns, and each has its part of the keys and the end of its rows. */
 int64_t lathe__even_key_parts(const struct problem *problem, int rows, int blocks);
+/* The same where a row's result may not depend on what else there is: as many as the longest row may be cut
+   into, by its own keys alone and into parts of `least` keys or more (own_part_tiles of
+   attention/decode_rows.cuh). 1, and no row is cut, where sequences are packed, for a launch has as many
+   parts for each of their rows, and where a key head has more than 1024 rows. */
+int64_t lathe__own_key_parts(const struct problem *problem, int least);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
    key head, and so many keys, that these are cut into parts; pages that TMA does not read. And of linear
    attention, where the device says so (plan_lengths): so many heads of sequences, or so long ones in pieces,
    that a block has more of each. */
 enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2, LENGTHS_ODD_PAGES = 4, LENGTHS_MANY_BLOCKS = 8 };
 int lathe__lengths(const struct problem *problem);
+/* What of the determinism that somebody asked for is compiled into kernels of this signature: enum
+ * determinism. */
+static inline uint8_t lathe__determinism(const struct signature *sig, int asked)
+{
+    return sig->backward || asked == DETERMINISTIC_BATCH ? (uint8_t)asked : DETERMINISTIC_NOT;
+}
+/* "1", "batch": as a line has it. */
+const char *lathe__determinism_text(uint8_t determinism);
 /* How many sequences `cu_q` packs; 0: it is not given. */
 int64_t lathe__packed(const struct signature *sig, const struct problem *problem);
 /* Does TMA read pages of so many keys, boxes of which are whole patterns of a tile's swizzle? How many tokens

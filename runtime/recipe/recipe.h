@@ -184,6 +184,11 @@ struct signature {
     char no_parts[NO_PARTS_BYTES]; /* why there are no parts of rows; "": there may be, or nobody asks */
 };
 
+/* When results have the same bits. The second is of backward passes; forward ones have it anyway. The third
+   is of both: what a sequence gets does not depend on what else is in the batch. lathe_options.deterministic.
+ */
+enum determinism { DETERMINISTIC_NOT, DETERMINISTIC_RUNS, DETERMINISTIC_BATCH = LATHE_BATCH_INVARIANT };
+
 struct problem {
     lathe_dtype dtype[DTYPE_ROLES]; /* by enum dtype_role */
     int64_t dim[SYM_COUNT];         /* -1: not bound */
@@ -194,8 +199,9 @@ struct problem {
     uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
                         does not take: of 0, below it, or of 2^40 bytes and more; or batches with keys in use,
                         or pages, do not lie whole tokens apart */
-    bool deterministic; /* backward: the same bits from run to run; compiled in */
-    bool paged;         /* keys lie in pages: dims take the size of sig_dim.paged */
+    uint8_t deterministic; /* enum determinism; compiled in */
+    bool paged;            /* keys lie in pages: dims take the size of sig_dim.paged */
+    bool packed;           /* sequences lie one behind the other, however many there are */
 };
 
 /* Argument i in a set of arguments: problem.present and its like. */
@@ -221,8 +227,9 @@ static inline bool lathe__has_role_dtype(const struct sig_arg *a)
 }
 
 /* In the place of a factor's symbol: what attention of few queries is cut into, lathe__row_tiles,
-   lathe__key_parts and lathe__even_key_parts of tiles of `plus` rows and of `tile` blocks. */
-enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS, FACTOR_EVEN_KEY_PARTS };
+   lathe__key_parts and lathe__even_key_parts of tiles of `plus` rows and of `tile` blocks;
+   lathe__own_key_parts of parts of `tile` keys and more. */
+enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS, FACTOR_EVEN_KEY_PARTS, FACTOR_OWN_KEY_PARTS };
 
 /* scale * product of ceil(dim[sym] / tile) + dim[plus] */
 struct product {

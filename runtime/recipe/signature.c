@@ -108,6 +108,14 @@ static void fill_pool(struct problem *p, bool usual)
         p->dim[SYM_POOL] = pages > 0 ? pages : 1;
 }
 
+static bool is_of_sequences(const struct signature *sig, const struct problem *p)
+{
+    bool packed = false;
+    for (int i = 0; i < sig->n_sizes; i++)
+        packed |= sig->size[i].packed_by && is_by(p, sig->size[i].packed_by);
+    return packed;
+}
+
 void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual)
 {
     bring_pages(sig, p, usual);
@@ -117,6 +125,7 @@ void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usua
         fill_size(&sig->size[i], p, usual);
     if (p->paged)
         fill_pool(p, usual);
+    p->packed = is_of_sequences(sig, p);
 }
 
 bool lathe__size_follows(const struct signature *sig, const struct problem *p, int size)
@@ -149,6 +158,8 @@ static int64_t factor_value(const struct product *p, int i, const struct problem
         return lathe__key_parts(problem, p->factor[i].plus, p->factor[i].tile);
     if (p->factor[i].sym == FACTOR_EVEN_KEY_PARTS)
         return lathe__even_key_parts(problem, p->factor[i].plus, p->factor[i].tile);
+    if (p->factor[i].sym == FACTOR_OWN_KEY_PARTS)
+        return lathe__own_key_parts(problem, p->factor[i].tile);
     const int64_t dim = problem->dim[p->factor[i].sym];
     const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
     const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
@@ -282,16 +293,52 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
     return parts < 1 ? 1 : parts < MOST_PARTS ? parts : MOST_PARTS;
 }
 
-int lathe__lengths(const struct problem *problem)
+int64_t lathe__own_key_parts(const struct problem *problem, int least)
 {
-    enum { MANY = 8192, FEW_ROWS = 64, KEYS = 512, KEYS_OF_QUERY = 16 };
+    enum {
+        MOST_ROWS = 1024,
+        WANTED = 16,
+        GOOD_KEYS = 1024
+    }; /* own_part_tiles of attention/decode_rows.cuh */
+    const int64_t kv = problem->dim[SYM_KV] > 0 ? problem->dim[SYM_KV] : 1;
+    if (problem->packed || rows_of_keys(problem, problem->dim[SYM_Q]) > MOST_ROWS)
+        return 1;
+    const int64_t of_short = (kv - 1) / least + 1;
+    const int64_t of_long = (kv - 1) / GOOD_KEYS + 1;
+    const int64_t parts = of_short < WANTED ? of_short : of_long > WANTED ? of_long : WANTED;
+    return parts < MOST_PARTS ? parts : MOST_PARTS;
+}
+
+const char *lathe__determinism_text(uint8_t determinism)
+{
+    return determinism == DETERMINISTIC_BATCH ? "batch" : determinism ? "1" : "0";
+}
+
+enum { FEW_ROWS = 64 };
+
+/* Neither how many keys a row has room for counts, which is as many as the longest one needs, nor how many
+   tokens of packed sequences there are together. */
+static int own_lengths(const struct problem *problem)
+{
+    const int64_t rows = problem->packed ? 0 : rows_of_keys(problem, problem->dim[SYM_Q]);
+    return rows > 0 && rows <= FEW_ROWS ? LENGTHS_FEW_QUERIES : 0;
+}
+
+static int usual_lengths(const struct problem *problem)
+{
+    enum { MANY = 8192, KEYS = 512, KEYS_OF_QUERY = 16 };
     const struct sequence s = sequence_of(problem);
     const int64_t rows = rows_of_keys(problem, s.q);
     const bool few = rows > 0 && rows <= FEW_ROWS && s.kv >= KEYS && s.kv >= KEYS_OF_QUERY * s.q;
+    return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
+}
+
+int lathe__lengths(const struct problem *problem)
+{
     const int64_t page = problem->paged ? problem->dim[SYM_PAGE] : -1;
     const bool odd = page > 0 && !lathe__tma_takes_page(page);
-    return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0) |
-           (odd ? LENGTHS_ODD_PAGES : 0);
+    const bool own = problem->deterministic == DETERMINISTIC_BATCH;
+    return (own ? own_lengths(problem) : usual_lengths(problem)) | (odd ? LENGTHS_ODD_PAGES : 0);
 }
 
 bool lathe__tma_takes_page(int64_t page)

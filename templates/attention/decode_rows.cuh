@@ -4,7 +4,8 @@
 // head i % group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS,
 // whose warps share their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys
 // that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or fewer, where
-// they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
+// they would have less than LEAST_KEYS each: how many follows from lengths that the device knows. Or, where a variant
+// has OWN_KEYS, by how many keys they are alone (own_part_tiles).
 #pragma once
 #include "attention/elements.cuh"
 #include "attention/row_states.cuh"
@@ -206,6 +207,25 @@ template <bool BY_WARPS = true, class PARAMS> DEV bool find_work(PARAMS &p, work
     return !packed || (number >= 0 && row0 < rows);
 }
 
+// The tiles of a part, as follows from how many tiles there are and nothing else: so the sums of a row have one order,
+// whatever else is in the batch. For few rows there are as many parts as keep a GPU busy with a few heads, then as many
+// as there may be. Where the launch has one part it cuts no row of any length; else it has enough parts
+// (lathe__own_key_parts).
+template <int LEAST> DEV int own_part_tiles(int tiles, int parts)
+{
+    constexpr int WANTED = 16, GOOD_KEYS = 1024, MOST_PARTS = 128; // in runtime/recipe/signature.c, too
+    const int wanted = min(max((tiles + WANTED - 1) / WANTED, LEAST / cfg::BN), GOOD_KEYS / cfg::BN);
+    return parts == 1 ? tiles : max(wanted, (tiles + MOST_PARTS - 1) / MOST_PARTS);
+}
+template <class V> DEV int part_tiles(int tiles, int parts)
+{
+    if constexpr (requires { V::OWN_KEYS; }) {
+        return own_part_tiles<V::OWN_KEYS>(tiles, parts);
+    } else {
+        return max((tiles + parts - 1) / parts, LEAST_KEYS / cfg::BN);
+    }
+}
+
 struct key_tiles { // numbers last, last - 1 .. of tiles of BN keys
     int last, n;
 };
@@ -233,8 +253,7 @@ template <class PARAMS> DEV key_tiles find_keys(const PARAMS &p, const work &w)
     }
     const int end = last / cfg::BN;
     const int tiles = end - first / cfg::BN + 1;
-    const int parts = static_cast<int>(p.parts);
-    const int each = max((tiles + parts - 1) / parts, LEAST_KEYS / cfg::BN);
+    const int each = part_tiles<variant>(tiles, static_cast<int>(p.parts));
     const int before = w.part * each; // of the tiles, which are below 2^20
     return {end - before, max(min(tiles - before, each), 0)};
 }

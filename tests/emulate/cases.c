@@ -506,6 +506,7 @@ bool cases_make(struct case_list *list, bool full)
     group_sequences(list, full);
     group_pages(list, full);
     group_decode(list, full);
+    group_batch(list, full);
     group_f32(list, full);
     group_mla(list, full);
     group_selected(list, full);

@@ -61,12 +61,12 @@ struct test_case {
     unsigned
         unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;
-    const char *without; /* backward: names of arguments that are left out, between spaces; NULL: none */
-    bool deterministic;
-    bool parts;    /* attention: parts of rows in the place of o and the finals */
-    bool in_place; /* linear attention: last states lie over the first ones */
-    double exact;  /* of 16 bits: of what rows and gradients may be off by, the part that they are allowed; 0:
-                      all */
+    const char *without;   /* backward: names of arguments that are left out, between spaces; NULL: none */
+    uint8_t deterministic; /* enum determinism; BATCH: sequences run alone, too */
+    bool parts;            /* attention: parts of rows in the place of o and the finals */
+    bool in_place;         /* linear attention: last states lie over the first ones */
+    double exact; /* of 16 bits: of what rows and gradients may be off by, the part that they are allowed; 0:
+                     all */
     bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
                     touches is judged, no value */
 };
@@ -96,6 +96,7 @@ void case_add(struct case_list *list, const struct test_case *c);
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
                                    int d, int d_v, int sm);
 void group_backward(struct case_list *list, bool full); /* cases_backward.c */
+void group_batch(struct case_list *list, bool full);    /* cases_batch.c */
 void group_rows(struct case_list *list, bool full);     /* cases_rows.c */
 /* cases_selection.c: rows in an order. group_rows() has other cases between them, by whose places dtypes go.
  */

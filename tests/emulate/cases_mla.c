@@ -198,7 +198,7 @@ static void add_odd_backward(struct case_list *list)
             c.template_name = "attention_bwd_sm80";
             c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
             c.without = WITHOUT[(i + k) % COUNT(WITHOUT)];
-            c.deterministic = i % 2;
+            c.deterministic = i % 2 != 0;
             case_add(list, &c);
         }
 }

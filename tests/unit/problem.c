@@ -384,10 +384,13 @@ TEST(a_backward_pass_is_built_for_what_is_there)
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,d=64,dq=none,dlse=f32,deterministic=1", &p, &err), LATHE_OK);
     CHECK(!arg_in(p.present, dq) && arg_in(p.present, dlse) && p.deterministic);
     CHECK_EQ(problem_parse(&sig, "deterministic=yes", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "0 or 1");
+    CHECK_HAS(err.text, "0, 1 or batch");
     CHECK_EQ(problem_parse(&sig, "dlse=f16", &p, &err), LATHE_ARG);
     signature_make(ir, LATHE_FORWARD, &sig);
-    CHECK_EQ(problem_parse(&sig, "deterministic=1", &p, &err), LATHE_ARG);
+    CHECK_EQ(problem_parse(&sig, "deterministic=1", &p, &err), LATHE_OK);
+    CHECK_EQ(p.deterministic, DETERMINISTIC_NOT); /* a forward pass has one order anyway */
+    CHECK_EQ(problem_parse(&sig, "deterministic=batch", &p, &err), LATHE_OK);
+    CHECK_EQ(p.deterministic, DETERMINISTIC_BATCH);
     ir_free(ir);
 }
 
@@ -418,9 +421,9 @@ TEST(what_neither_pass_knows_is_refused)
         {"dls=f32",
          "unknown name 'dls'; this spec knows dtype, b, h, h_kv, q, kv, seqs, page, most, pool, d, "
          "d_v, cu_q (i32 or none), cu_kv (i32 or none), used_kv (i32 or none), pages (i32 or "
-         "none), part_o (f32 or none), part_rows (f32 or none), unaligned, folded"},
+         "none), part_o (f32 or none), part_rows (f32 or none), unaligned, folded, deterministic"},
         {"dlse=f16", "expected dlse to be f32 or none, given 'f16'"},
-        {"deterministic=2", "expected deterministic to be 0 or 1"},
+        {"deterministic=2", "expected deterministic to be 0, 1 or batch"},
         {"dlse=f32,dlse=f32", "'dlse' is given twice"},
         {"unaligned=do+do", "expected unaligned to be names of tensors"},
         {"unaligned=x", "expected unaligned to be names of tensors"},

@@ -419,7 +419,7 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
         emit_online(&a);
     if (a.forward)
         emit_finish(&a);
-    if ((plan->attention.parts || plan->attention.selected) && !emit_row_parts(&a))
+    if ((plan->attention.parts || plan->attention.selected) && !emit_row_parts(&a, plan))
         return false;
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);

@@ -74,7 +74,7 @@ bool ends_as_part(const struct emitter *e);
 struct launcher;
 struct layout;
 /* Of rows that are cut by keys: how states of parts become one. False: too many reductions, which is said. */
-bool emit_row_parts(struct attention *a);
+bool emit_row_parts(struct attention *a, const struct plan *plan);
 /* The two kernels, in the place of the one of whole rows; the struct's second text goes to `again`. */
 void add_parts(const struct launcher *a, const struct layout *l, const struct plan *plan, struct source *out,
                struct text_buf *again);

@@ -87,16 +87,18 @@ static bool mask_is_by_head(const struct ir *w)
     return found;
 }
 
-bool emit_row_parts(struct attention *a)
+bool emit_row_parts(struct attention *a, const struct plan *plan)
 {
     struct emitter *e = a->e;
     struct phases p;
     if (!phases_collect(e, e->w->combine.root, e->w->combine.n_roots, &p))
         return false;
-    text_add(e->out,
-             "    static constexpr bool MASK_BY_HEAD = %s;\n    static constexpr int STATES = %d;\n"
-             "    struct merge { // states of the parts of a row\n",
+    text_add(e->out, "    static constexpr bool MASK_BY_HEAD = %s;\n    static constexpr int STATES = %d;\n",
              yes(mask_is_by_head(e->w)), e->w->n_states);
+    if (plan->attention.own_keys > 0)
+        text_add(e->out, "    static constexpr int OWN_KEYS = %d; // of a part, at least\n",
+                 plan->attention.own_keys);
+    text_add(e->out, "    struct merge { // states of the parts of a row\n");
     phases_declare(e, &p);
     text_add(e->out, "        float red[%d];\n", p.n > 0 ? p.n : 1);
     emit_operands(a, &p);
@@ -111,8 +113,11 @@ bool emit_row_parts(struct attention *a)
 
 static void times_parts(struct product *p, const struct plan *plan)
 {
-    p->factor[p->n].sym = plan->attention.parts_even ? FACTOR_EVEN_KEY_PARTS : FACTOR_KEY_PARTS;
-    p->factor[p->n].tile = plan->attention.part_blocks;
+    const int own = plan->attention.own_keys;
+    p->factor[p->n].sym = own > 0                      ? FACTOR_OWN_KEY_PARTS
+                          : plan->attention.parts_even ? FACTOR_EVEN_KEY_PARTS
+                                                       : FACTOR_KEY_PARTS;
+    p->factor[p->n].tile = own > 0 ? own : plan->attention.part_blocks;
     p->factor[p->n++].plus = (uint8_t)plan->attention.bm;
 }
 

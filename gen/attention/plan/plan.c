@@ -4,11 +4,15 @@
  * tiles stand in plan_sm80.c, plan_sm90.c and plan_backward.c.
  */
 #include "gen/arguments/problem.h"
+#include "gen/attention/features.h"
+#include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/ir/spec.h"
+#include "gen/plan/isa.h"
 #include "gen/plan/plan.h"
+#include "gen/plan/serves.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>
@@ -34,6 +38,21 @@ bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why)
             return false;
         }
     return true;
+}
+
+bool plan_serves_any_batch(const struct kernel_request *r, char *why)
+{
+    char said[SAID_BYTES];
+    if (r->problem->deterministic != DETERMINISTIC_BATCH || !isa_among(ISA_SM90A, isas_of(r->device)) ||
+        r->problem->dtype[DTYPE_Q] == LATHE_F32 || r->problem->paged || r->device->template_name[0] ||
+        !attention_features[HAS_FOLDED].has(r, said))
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "%s, and deterministic=batch is asked for: a batch of one, where such strides do not count, has a "
+        "template of Hopper and other bits; copy the tensor, or ask for this template by its name",
+        said);
+    return false;
 }
 
 static bool is_odd(int64_t dim)
@@ -101,6 +120,36 @@ void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool 
              "of shared memory%s",
              plan->attention.d_pad, plan->attention.dv_pad, t->bm, t->bn, t->warps, t->stages,
              t->stages == 1 ? "" : "s", smem, diag ? "; a value per distance is shared along diagonals" : "");
+}
+
+static void say_own_keys(const struct kernel_request *r, int least, struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    if (lathe__own_key_parts(r->problem, least) > 1)
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; the keys of a row are cut by how many it has, whatever else is in the batch: into 16 parts, "
+            "but of no fewer than %d keys and, while there are no more than 128 parts, of no more than 1024; "
+            "they are merged by combine",
+            least);
+    else
+        snprintf(plan->reason + used, sizeof plan->reason - used,
+                 "; no keys are cut into parts, since results may not depend on the batch%s",
+                 r->problem->packed ? ", whose packed sequences would all get as many" : "");
+}
+
+void plan_cut_keys(const struct kernel_request *r, int blocks, int least, struct plan *plan)
+{
+    plan->attention.parts = true;
+    if (r->problem->deterministic == DETERMINISTIC_BATCH) {
+        plan->attention.own_keys = least;
+        say_own_keys(r, least, plan);
+        return;
+    }
+    plan->attention.part_blocks = blocks;
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; the keys of a row are cut into parts for %d blocks at a time, and merged by combine", blocks);
 }
 
 /* Is a tensor of q and k to be copied because its rows are not aligned? */

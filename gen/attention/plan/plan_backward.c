@@ -265,7 +265,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
 
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_back_with(r, plan, why, take_back_tile);
+    return plan_serves_any_batch(r, why) && plan_back_with(r, plan, why, take_back_tile);
 }
 
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)

@@ -26,6 +26,8 @@ static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, int n_sta
     return ring + t->warps * t->stages * 4 + 16 * t->warps * (n_states + 1) * 4;
 }
 
+enum { LEAST_KEYS = 256 }; /* of a part: attention/decode_rows.cuh */
+
 /* Blocks of a multiprocessor, by shared memory; registers are for two. */
 static int resident(const struct device *device, int smem)
 {
@@ -53,14 +55,10 @@ static bool serves(const struct kernel_request *r, char *why)
 static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
 {
     plan_take_tile(plan, t, smem, false);
-    plan->attention.parts = true;
-    plan->attention.part_blocks = resident(r->device, smem) * r->device->sm_count;
+    plan_cut_keys(r, resident(r->device, smem) * r->device->sm_count, LEAST_KEYS, plan);
     const size_t used = strlen(plan->reason);
-    snprintf(
-        plan->reason + used, sizeof plan->reason - used,
-        "; the keys of a row are cut into parts for %d blocks at a time, and merged by combine; up to 16 "
-        "rows of a key head are one tile, of which each warp has keys of its own",
-        plan->attention.part_blocks);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; up to 16 rows of a key head are one tile, of which each warp has keys of its own");
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { WARP_ROWS = 16, MOST_COLUMNS = 256 }; /* of o, that a warp has registers for */
+enum { DEAR_KEYS = 1024 };                   /* of a part, whose o is as long as those of some hundred keys */
 
 /* First fit by shared memory. Two or four warps share 16 rows; the more rows a block has, the less often keys
    are read again, and the more keys a tile has, the less often Q is. */
@@ -67,12 +68,10 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
                  const char *how, struct plan *plan)
 {
     plan_take_tile(plan, t, smem, false);
-    plan->attention.parts = true;
-    plan->attention.part_blocks = blocks * r->device->sm_count;
     const size_t used = strlen(plan->reason);
-    snprintf(plan->reason + used, sizeof plan->reason - used,
-             "; %s%s; the keys of a row are cut into parts for %d blocks at a time, and merged by combine",
-             how, plan->attention.v_is_k ? "; v is read with k" : "", plan->attention.part_blocks);
+    snprintf(plan->reason + used, sizeof plan->reason - used, "; %s%s", how,
+             plan->attention.v_is_k ? "; v is read with k" : "");
+    plan_cut_keys(r, blocks * r->device->sm_count, DEAR_KEYS, plan);
     plan_say_pair(r, plan);
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }

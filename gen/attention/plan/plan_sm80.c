@@ -86,7 +86,7 @@ static bool take_half_tile(const struct kernel_request *r, struct plan *plan)
 bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.pair = PAIR_COPIED;
-    if (!plan_attention_begin(r, plan, why))
+    if ((r->pass == LATHE_FORWARD && !plan_serves_any_batch(r, why)) || !plan_attention_begin(r, plan, why))
         return false;
     if (r->problem->dtype[DTYPE_Q] == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan)) {
         plan_say_copies(r, plan);

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from ctypes import byref, c_int64, c_size_t, c_void_p
-from typing import Sequence
+from typing import Callable, Sequence
 
 from . import _library as c
 from ._arrays import HOST
@@ -18,7 +18,8 @@ class Context(Shared):
     """A device and its cache of kernels: `Context("cuda:0", deterministic=True)`.
 
     device: "host", "cuda:N", or "auto" (the first GPU, or the host). cache_dir: "" for no cache on disk.
-    deterministic: backward kernels give the same bits from run to run. offline: never compile.
+    deterministic: True: backward kernels give the same bits from run to run. "batch": so do all, and what a sequence
+    gets does not depend on what else is in the batch. offline: never compile.
     """
 
     def __init__(
@@ -26,14 +27,14 @@ class Context(Shared):
         device: str = "auto",
         *,
         cache_dir: str | None = None,
-        deterministic: bool = False,
+        deterministic: bool | str = False,
         offline: bool = False,
     ):
         self._options = (device, cache_dir, deterministic, offline)
         options = c.Options()
         options.device = _ordinal(device)
         options.cache_dir = None if cache_dir is None else cache_dir.encode()
-        options.deterministic = int(deterministic)
+        options.deterministic = _determinism(deterministic)
         options.offline = int(offline)
         err = c.Error()
         handle = c_void_p()
@@ -60,8 +61,16 @@ class Context(Shared):
         return f"<lathe.Context {self.name}>"
 
 
-def _context(device: str, cache_dir: str | None, deterministic: bool, offline: bool) -> Context:
+def _context(device: str, cache_dir: str | None, deterministic: bool | str, offline: bool) -> Context:
     return Context(device, cache_dir=cache_dir, deterministic=deterministic, offline=offline)
+
+
+def _determinism(asked: bool | str) -> int:
+    if asked == "batch":
+        return c.BATCH_INVARIANT
+    if asked not in (False, True):
+        raise c.ArgumentError(f"deterministic: expected False, True or 'batch', given {asked!r}")
+    return int(asked)
 
 
 def _ordinal(device: str) -> int:
@@ -80,6 +89,7 @@ def _ordinal(device: str) -> int:
 
 
 _contexts: dict[tuple[int, bool], Context] = {}
+_forgetting: list[Callable[[], object]] = []
 _lock = threading.Lock()
 
 
@@ -95,6 +105,11 @@ def context_of(device: int, deterministic: bool = False) -> Context:
     return found
 
 
+def forget_with_context(forget: Callable[[], object]) -> None:
+    """To be called once there is another context: what was found out, or prepared, with the one before."""
+    _forgetting.append(forget)
+
+
 def need_context(context: Context) -> None:
     if not isinstance(context, Context):
         raise c.ArgumentError(f"context: expected a lathe.Context, as lathe.Context('host'), given {context!r}")
@@ -106,6 +121,8 @@ def set_context(context: Context) -> None:
     _contexts[context.device, False] = context
     if context.deterministic:
         _contexts[context.device, True] = context
+    for forget in list(_forgetting):
+        forget()
 
 
 _CTYPE_OF_SCALAR = {c.F32: ctypes.c_float, c.I32: ctypes.c_int32, c.F64: ctypes.c_double}

@@ -48,8 +48,9 @@ def test_pickles_of_ops(qkv, tmp_path):
 
 
 def test_pickles_of_contexts():
-    context = pickle.loads(pickle.dumps(lathe.Context("host", deterministic=True)))
-    assert context.deterministic and context.device == -1
+    for deterministic in (True, "batch"):
+        context = pickle.loads(pickle.dumps(lathe.Context("host", deterministic=deterministic)))
+        assert context.deterministic == deterministic and context.device == -1
 
 
 # ---- torch -----------------------------------------------------------------------------------------------------------

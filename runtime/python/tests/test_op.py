@@ -441,6 +441,7 @@ def test_mistakes_of_a_spec_have_a_place():
         (lambda q, k, v: lathe.Context(0), "device: expected 'auto', 'host' or 'cuda:N', given 0"),
         (lambda q, k, v: op_call(q, k, v, context="host"), "context: expected a lathe.Context"),
         (lambda q, k, v: lathe.set_context("host"), "context: expected a lathe.Context"),
+        (lambda q, k, v: lathe.Context("host", deterministic="all"), "deterministic: expected False, True or 'batch'"),
         (lambda q, k, v: lathe.compile(b"return 1"), "text: expected a str, the text of a spec, given bytes"),
         (lambda q, k, v: op_call(q, k, v, q_strat=1), "did you mean 'q_start'?"),
         (lambda q, k, v: op_call(q, k, v, contxt=None), "did you mean 'context'?"),

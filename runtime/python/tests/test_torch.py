@@ -428,3 +428,18 @@ def test_moments_of_another_dtype():
     optimizer.step()
     assert optimizer.state[p]["exp_avg"].dtype == torch.float32
     same(p.detach().float(), torch.full((5,), 0.8984375), 0)  # 1 - 0.1, in bf16
+
+
+def test_a_new_context_serves_calls_that_were_prepared_with_another(qkv):
+    attend = lathe.torch.wrap("causal")
+    before = attend(*qkv)
+    plans = [p for p in lathe.torch._passes._all if p.plans]
+    assert plans
+    try:
+        lathe.set_context(lathe.Context("host", deterministic="batch"))
+        assert not any(p.plans for p in plans)
+        same(attend(*qkv), before, 0.0)
+        used = {plan.call.context for p in plans for plan in p.plans.values()}
+        assert {context.deterministic for context in used} == {"batch"}
+    finally:
+        lathe.set_context(lathe.Context("host"))

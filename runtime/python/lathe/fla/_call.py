@@ -13,7 +13,7 @@ import torch
 
 from .. import _library as c
 from .._arrays import HOST
-from .._kernel import Records, Tensor, context_of
+from .._kernel import Records, Tensor, context_of, forget_with_context
 from .._layout import to_library
 from .._op import Op
 from .._op import compile as compile_text
@@ -183,6 +183,9 @@ def _refusal(form: Form, results, forms, index: int, learns: bool, deterministic
     except c.LatheError as error:
         return str(error)
     return None
+
+
+forget_with_context(_refusal.cache_clear)
 
 
 def _need_support(op, context, which: int, dtypes, shapes, names) -> None:

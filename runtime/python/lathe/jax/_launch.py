@@ -129,7 +129,7 @@ def run(work: Pass, arrays) -> tuple:
     forms = tuple((a.dtype, tuple(a.shape)) for a in arrays)
     device = _device()
     # As texts, numbers are told apart where == does not: 0.0 and -0.0; and NaN is found again.
-    key = work._replace(numbers=tuple((name, repr(value)) for name, value in work.numbers)), forms, device
+    key = work._replace(numbers=tuple((name, repr(value)) for name, value in work.numbers)), forms, context_of(device)
     with _lock:
         found = _prepared.get(key)
         if found is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _library as c
-from .._kernel import Records, Tensor, context_of
+from .._kernel import Records, Tensor, context_of, forget_with_context
 from .._op import Op
 from .._op import compile as compile_text
 from ._function import Function, wrap
@@ -134,6 +134,9 @@ def serves(form: Form, index: int, dtype, heads: tuple[int, int], dims: tuple[in
         except c.LatheError:
             return False
     return True
+
+
+forget_with_context(serves.cache_clear)
 
 
 def _names(argument) -> list[str]:

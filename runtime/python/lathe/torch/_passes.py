@@ -7,12 +7,13 @@ allocations, one call of the library.
 from __future__ import annotations
 
 import sys
+import weakref
 
 import torch
 
 from .. import _layout, _library as c, _operands
 from .._arrays import HOST, Torch, compact
-from .._kernel import Call, Records, Tensor, context_of
+from .._kernel import Call, Records, Tensor, context_of, forget_with_context
 from .._op import CALLS_MAX, Op
 from .._signature import Argument, Signature
 from ._batched import each_gradient, is_batched
@@ -35,6 +36,13 @@ def _allocators() -> dict:
 
 
 _EMPTY = _allocators()
+_all: weakref.WeakSet = weakref.WeakSet()
+
+
+@forget_with_context
+def _forget_plans() -> None:
+    for one in list(_all):
+        one.plans.clear()
 
 
 class Layout:
@@ -116,6 +124,7 @@ class Pass:
         self.op, self.which, self.layout, self.signature = op, which, layout, signature
         self.results = tuple(signature.by_name[name] for name in results)
         self.plans: dict[tuple, Plan] = {}
+        _all.add(self)
         self._given: dict[tuple, Given] = {}
 
     def given(self, names: tuple[str, ...], scalars: tuple[str, ...]) -> Given:

@@ -1,0 +1,63 @@
+/*
+ * cases_batch.c: deterministic=batch: what a sequence gets does not depend on what else is in the batch. Each
+ * case runs as ever, and then some of its sequences run alone (alone.c). In: nothing. Out: cases at the end
+ * of the list.
+ */
+#include "cases.h"
+
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+/* Some spec, template and lengths each: by form of the call, as `without` says. */
+static const struct {
+    const char *spec, *template_name;
+    lathe_dtype dtype;
+    lathe_pass pass;
+    int sm, d, d_v, b, seqs, h, h_kv, q, kv, page;
+    const char *without;
+} CASES[] = {
+#define DENSE " cu_q cu_kv used_kv pages "
+#define USED  " cu_q cu_kv pages "
+    {"causal", "attention_decode", LATHE_BF16, 0, 90, 64, 64, 3, 3, 8, 2, 1, 1100, -1, DENSE},
+    {"causal", "attention_decode", LATHE_F16, 0, 80, 128, 128, 4, 4, 8, 2, 2, 2000, -1, USED},
+    {"sliding_window", "attention_decode", LATHE_BF16, 0, 90, 64, 64, 3, 3, 4, 1, 7, 5000, -1, USED},
+    {"alibi", "attention_decode", LATHE_BF16, 0, 90, 64, 64, 3, 3, 4, 2, 3, 1200, 16, " cu_q cu_kv "},
+    {"causal", "attention_decode", LATHE_BF16, 0, 80, 64, 64, 3, 3, 2, 1, 1, 20000, -1, USED},
+    {"softcap", "attention_decode", LATHE_BF16, 0, 80, 64, 64, 3, 3, 40, 2, 1, 900, -1, DENSE},
+    {"mla", "attention_mla", LATHE_BF16, 0, 80, 192, 128, 3, 3, 16, 1, 1, 2300, -1, USED},
+    {"mla", "attention_mla_sm90", LATHE_BF16, 0, 90, 192, 128, 3, 3, 16, 1, 2, 2300, -1, USED},
+    {"mla", "attention_mla", LATHE_F16, 0, 90, 320, 256, 1, 4, 16, 1, 9, 2600, 16, " cu_kv "},
+    {"causal", "attention_fwd_sm80", LATHE_BF16, 0, 80, 64, 64, 3, 3, 4, 2, 200, 300, -1, DENSE},
+    {"causal", "attention_fwd_sm80", LATHE_BF16, 0, 90, 128, 128, 1, 5, 4, 2, 300, 300, -1,
+     " cu_kv used_kv pages "},
+    {"document", "attention_fwd_sm80", LATHE_F16, 0, 80, 64, 64, 3, 3, 2, 1, 150, 150, -1, DENSE},
+    {"relative_bias", "attention_fwd_sm80", LATHE_F32, 0, 80, 64, 64, 3, 3, 2, 1, 100, 130, -1, USED},
+    {"causal", "attention_bwd_sm80", LATHE_BF16, 1, 80, 64, 64, 3, 3, 4, 2, 200, 300, -1, DENSE},
+    {"sliding_window", "attention_bwd_sm80", LATHE_F16, 1, 90, 128, 128, 2, 2, 4, 1, 150, 170, -1, DENSE},
+    {"relative_bias", "attention_bwd_sm80", LATHE_F32, 1, 80, 64, 64, 2, 2, 2, 1, 90, 130, -1, DENSE},
+    {"mla", "attention_bwd_slices", LATHE_BF16, 1, 80, 320, 256, 2, 2, 4, 1, 40, 97, -1, DENSE},
+};
+
+void group_batch(struct case_list *list, bool full)
+{
+    (void)full;
+    for (int i = 0; i < COUNT(CASES); i++) {
+        const bool in_lists = strstr(CASES[i].without, "used_kv") == NULL || CASES[i].b < CASES[i].seqs;
+        struct test_case c = case_of_attention(in_lists ? "batch_varlen" : "batch", CASES[i].spec, NULL,
+                                               CASES[i].dtype, CASES[i].d, CASES[i].d_v, CASES[i].sm);
+        c.template_name = CASES[i].template_name;
+        c.pass = CASES[i].pass;
+        c.without = CASES[i].without;
+        c.deterministic = DETERMINISTIC_BATCH;
+        case_shape(&c, CASES[i].b, CASES[i].h, CASES[i].h_kv, CASES[i].q, CASES[i].kv);
+        c.dim[SYM_SEQS] = CASES[i].seqs;
+        if (CASES[i].page > 0) {
+            c.dim[SYM_PAGE] = CASES[i].page;
+            c.dim[SYM_MOST] = (CASES[i].kv + CASES[i].page - 1) / CASES[i].page;
+            c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+            c.dim[SYM_POOL] = CASES[i].seqs * c.dim[SYM_MOST] + 3;
+        }
+        case_add(list, &c);
+    }
+}
