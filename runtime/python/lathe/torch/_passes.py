@@ -43,6 +43,8 @@ _all: weakref.WeakSet = weakref.WeakSet()
 def _forget_plans() -> None:
     for one in list(_all):
         one.plans.clear()
+        for given in one._given.values():
+            given.last = None, None
 
 
 class Layout:
