@@ -439,7 +439,7 @@ def test_a_new_context_serves_calls_that_were_prepared_with_another(qkv):
         lathe.set_context(lathe.Context("host", deterministic="batch"))
         assert not any(p.plans for p in plans)
         same(attend(*qkv), before, 0.0)
-        used = {plan.call.context for p in plans for plan in p.plans.values()}
+        used = {plan.launch.__self__.context for p in plans for plan in p.plans.values()}
         assert {context.deterministic for context in used} == {"batch"}
     finally:
         lathe.set_context(lathe.Context("host"))
