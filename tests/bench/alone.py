@@ -6,6 +6,8 @@ It is imported ahead of all that needs torch.
 import argparse
 import sys
 
+import results
+
 NOT_HERE = 77
 
 
@@ -26,6 +28,7 @@ def parser(doc):
     made.add_argument("--library", default="build/liblathe.so")
     made.add_argument("--cache", help="folder of compiled kernels")
     made.add_argument("--quick", action="store_true", help="fewer bursts")
+    results.add_option(made)
     return made
 
 

@@ -16,6 +16,7 @@ import tempfile
 import alone
 import lathe
 import masks
+import results
 import timer
 
 torch = alone.torch
@@ -24,6 +25,7 @@ H, D = 16, 128
 CHECKED_ROWS = 512
 ERROR_BOUND = 1e-2
 LAUNCHES = 5  # with a profiler
+ABOUT = "`blocks.py`, share of the rate without lists"
 WAYS = "forward", "backward"
 SPEC = """local BLOCK = {block}
 return attention {{
@@ -49,6 +51,7 @@ class Bench:
         self.options = options
         self.density = options.density
         self.right = True
+        self.rows = {}  # of results.py
         self.folder = tempfile.TemporaryDirectory()
         print(f"{self.ctx.device_name}: b 1, h {H}, d {D}, bf16, {self.density} of the key blocks live")
 
@@ -123,6 +126,9 @@ class Bench:
               f"{errors[0]:.1e} {errors[1]:.1e}{'' if max(errors) < ERROR_BOUND else '  WRONG'}")
         for i, way in enumerate(WAYS):
             each, once, whole = ms[way], ms["kept " + way], ms["plain " + way]
+            if max(errors) < ERROR_BOUND:
+                self.rows.setdefault(f"{length} tokens, blocks of {block}", {}).update(
+                    {way: f"{share * whole / each:.2f}", f"{way}, kept": f"{share * whole / once:.2f}"})
             print(f"  {way}: plain {whole:.3f} ms; map each time {each:.3f} ms, {share * whole / each:.3f} of its rate; kept "
                   f"{once:.3f} ms, {share * whole / once:.3f}; map {(each - once) * 1e3:.1f} us", flush=True)
             if self.options.kernels:
@@ -142,6 +148,7 @@ def main():
     for length in options.lengths.split(","):
         for block in options.blocks.split(","):
             bench.row(int(length), int(block))
+    results.write(options, "lists of key blocks", bench.rows, bench.ctx.device_name, ABOUT)
     return 0 if bench.right else 1
 
 

@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -30,6 +31,7 @@ import cases  # noqa: E402
 import compare  # noqa: E402
 import plot  # noqa: E402
 import report  # noqa: E402
+import results  # noqa: E402
 import rows as rows_module  # noqa: E402
 import timer  # noqa: E402
 
@@ -85,8 +87,10 @@ def check_every_spec():
 
 
 def check_rows(options, folder):
-    code, result = run(options, folder)
+    tables = os.path.join(folder, "RESULTS.md")
+    code, result = run(options, folder, "--results", tables)
     rows = {row["name"]: row for row in result["rows"]}
+    check_tables(results.parse(text_of(tables)))
     expect(code == 0, "all rows run and are right")
     groups = [row["group"] for row in result["rows"]]
     names = ("plain", "mods", "gqa", "dims", "f32", "rowwise", "grad", "grad_mods", "grad_rows", "rows_all", "rows_lengths")
@@ -111,6 +115,19 @@ def check_rows(options, folder):
         table = file.read()
     expect(all(f"| {name} | burst |" in table for name in rows), "every row stands in the table")
     expect("geometric mean over cuDNN of 18 plain rows" in table, "the mean stands below it")
+
+
+def check_tables(tables):
+    """What compare.py wrote into the tables of results.py."""
+    expect(list(tables) == ["attention", "rows", "row lengths"], f"the tables: {list(tables)}")
+    attention, of_rows, lengths = (tables[name].rows for name in ("attention", "rows", "row lengths"))
+    for case, column, cell in (("causal D128 forward", "S 24", r"\d+ / \d+ \(cudnn [\d.]+ / [\d.]+\)"),
+                               ("alibi D128 forward", "S 40", r"\d+ / \d+ \(plain .*, flex [\d.]+ / [\d.]+\)")):
+        expect(re.fullmatch(cell, attention.get(case, {}).get(column, "")), f"{case}: {attention.get(case)}")
+    expect({"causal D64 f32 backward", "causal H2/1 D128 forward", "causal D128 deterministic backward"} <= set(attention), f"cases: {list(attention)}")
+    expect({op.spec for op in rows_module.OPERATORS} <= set(of_rows), f"a case for each spec of rows: {list(of_rows)}")
+    expect(all({"forward", "backward"} <= set(row) for row in of_rows.values()), "both passes in one row")
+    expect(set(lengths["softmax forward"]) == {"40", "96", "100", *results.STAMP}, f"a column for each length: {lengths}")
 
 
 def check_wrong_results(options, folder):

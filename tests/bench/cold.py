@@ -20,12 +20,14 @@ os.environ["CUDA_CACHE_DISABLE"] = "1"  # NVRTC 13 asks the driver for what anyo
 import alone  # noqa: E402
 import lathe  # noqa: E402
 import maps  # noqa: E402
+import results  # noqa: E402
 import rows  # noqa: E402
 
 torch = alone.torch
 
 BAR = 0.2      # seconds
 REPEATS = 3
+ABOUT = "`cold.py`, seconds, forward / backward"
 SHORT = 1024   # elements of a row, beside the length that is measured for speed
 
 
@@ -34,6 +36,7 @@ def parse(arguments):
     parser.add_argument("--library", default="build/liblathe.so", help="path of liblathe.so")
     parser.add_argument("--out", help="folder for cold.txt")
     parser.add_argument("--only", help="specs whose name contains one of these, with commas")
+    results.add_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -68,11 +71,19 @@ def map_cases():
         yield m.title, lambda ctx, m=m: maps.forward_call(ctx, m), lambda ctx, m=m: maps.backward_call(ctx, m)[0]
 
 
+def rows_of(table):
+    """Three rows of results.py: specs by the passes that are within the bar."""
+    made = {"within the bar": [], "a pass within the bar": [], "no pass within the bar": []}
+    for name, *times in table:
+        made[list(made)[sum(t > BAR for t in times)]].append(name.removesuffix(f" {SHORT}") + " " + " / ".join(f"{t:.2f}" for t in times))
+    return {case: {"specs": ", ".join(specs)} for case, specs in made.items() if specs}
+
+
 def main(arguments=None):
     options = parse(arguments)
     alone.need_gpu()
     wanted = options.only.split(",") if options.only else [""]
-    lines = []
+    lines, table = [], []
     for source in (row_cases, map_cases):
         for name, *passes in source():
             if not any(part in name for part in wanted):
@@ -80,10 +91,12 @@ def main(arguments=None):
             if not lines:
                 seconds(options.library, passes[0])  # NVRTC is loaded
             found = [seconds(options.library, make) for make in passes]
+            table.append((name, *(least for least, _ in found)))
             late = [which for which, (least, _) in zip(("forward", "backward"), found) if least > BAR]
             lines.append(f"{name:45s} " + "   ".join(f"{least:.3f} {median:.3f}" for least, median in found)
                          + (f"   over {BAR}: {', '.join(late)}" if late else ""))
             print(lines[-1], flush=True)
+    results.write(options, "compiling from cold", rows_of(table), torch.cuda.get_device_name(), ABOUT)
     if options.out:
         os.makedirs(options.out, exist_ok=True)
         with open(os.path.join(options.out, "cold.txt"), "w", encoding="utf-8") as file:

@@ -18,6 +18,8 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import results  # noqa: E402
+
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -34,6 +36,7 @@ def parse(arguments):
     parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
     parser.add_argument("--device", type=int, default=0, help="CUDA device (-1: the host device, for tests)")
     parser.add_argument("--shrink", type=int, default=1, help="lengths divided by this (for tests)")
+    results.add_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -292,6 +295,8 @@ def main(arguments=None):
         plot.write(bench.rows, about, os.path.join(options.out, "compare.png"))
         lengths = [row for row in bench.rows if row["group"] == "rows_lengths"]
         plot.write_curves(lengths, rows.LENGTH_BAR, about, os.path.join(options.out, "lengths.png"))
+    for name, table in report.tables(bench.rows, options.template).items():
+        results.write(options, name, table, bench.ctx.device_name, report.ABOUT[name])
     print()
     print(report.text(bench.rows, summary))
     return 0 if all(row["right"] for row in bench.rows) else 1

@@ -17,6 +17,7 @@ import sys
 import alone
 import lathe
 import linear
+import results
 import timer
 
 torch = alone.torch
@@ -30,6 +31,7 @@ SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "s
          "pages16": "causal", "pages64": "causal", "packed64": "causal", "packed": "causal",
          "started": os.path.join(os.path.dirname(os.path.abspath(__file__)), "left_padded.lua")}
 HALF = ("used", "started")
+ABOUT = "`decode.py`, us (share of the copy bandwidth)"
 
 
 class Problem:
@@ -147,6 +149,7 @@ class Bench:
         self.clock = timer.timers(options.quick)["burst"]
         self.copy = linear.copy_rate(self.clock)
         self.right = True
+        self.rows = {}  # of results.py
         print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, heads {H}/{H_KV}, d {D}")
 
     def row(self, name, shape, queries):
@@ -179,12 +182,18 @@ class Bench:
         for who, time in times.items():
             ms = time["ms"] / (len(calls) if who == "graph" else 1)
             rate = problem.bytes() / ms * 1e3
+            if not wrong:
+                self.keep(name, who, shape, queries, f"{ms * 1e3:.1f} ({rate / self.copy:.2f})")
             print(f"{title:30} {who:6} {ms * 1e3:8.1f} us {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy"
                   f"{f'  error {error:.1e}' if who == 'lathe' else ''}{'  WRONG' if wrong else ''}{note if who == 'lathe' else ''}", flush=True)
         if name == "plain" and queries == 1:
             print("    " + calls[0].info.splitlines()[0])
         for call in calls:
             call.close()
+
+    def keep(self, name, who, shape, queries, cell):
+        case = name if who == "lathe" else f"{name}, {who}"
+        self.rows.setdefault(case, {})[f"{shape}, {SHAPES[shape][1]} keys" + ("" if queries == 1 else f", {queries} queries")] = cell
 
 
 def main():
@@ -199,6 +208,7 @@ def main():
         for shape in options.shapes.split(","):
             for queries in options.queries.split(","):
                 bench.row(name, shape, int(queries))
+    results.write(options, "decoding", bench.rows, bench.ctx.device_name, ABOUT)
     bench.ctx.close()
     return 0 if bench.right else 1
 

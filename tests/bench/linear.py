@@ -20,6 +20,7 @@ STARTED = time.monotonic()  # ahead of torch, whose import takes seconds
 
 import alone  # noqa: E402
 import lathe  # noqa: E402
+import results  # noqa: E402
 import timer  # noqa: E402
 from errors import relative  # noqa: E402
 
@@ -45,6 +46,10 @@ SPECS = {
     "gated_delta": ("token", True, True),
     "kda": ("channel", True, True),
 }
+
+
+ABOUT = "`linear.py --peers`, ms (share of the copy bandwidth, or of equal sequences)"
+ABOUT_ERRORS = "`linear.py --errors --peers`, relative L2, 1e-3 (of FLA)"
 
 
 @contextlib.contextmanager
@@ -246,6 +251,7 @@ class Bench:
         self.errors = options.errors
         self.copy = float("nan") if self.errors else copy_rate(self.clock)
         self.right = True
+        self.rows, self.error_rows = {}, {}  # of results.py
         copied = "" if self.errors else f"copy {self.copy / 1e12:.2f} TB/s; "
         print(f"{self.ctx.device_name}: {copied}bf16, d {D}")
 
@@ -256,6 +262,7 @@ class Bench:
         worst = max(errors.values()) if errors else float("nan")
         print(f"{title:38} {ms:8.3f} ms {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy  error {worst:.1e}"
               f"{'  WRONG ' + ', '.join(wrong) if wrong else ''}{note}", flush=True)
+        return not wrong
 
     def beside(self, title, problem, want, errors, timed):
         """The peer's calls into timed, and its errors beside ours."""
@@ -268,6 +275,8 @@ class Bench:
         except Exception as failure:  # noqa: BLE001  a peer that fails is a figure that is missing
             print(f"{title}: the peer failed: {failure}")
         for n, error in theirs.items():
+            if n in errors:
+                self.error_rows.setdefault(f"{title}, / {self.gates:g}", {})[n] = f"{1e3 * errors[n]:.2f} ({1e3 * error:.2f})"
             worse = n in errors and not errors[n] <= PEER_BOUND * error
             self.right &= not worse
             if n in errors:
@@ -300,9 +309,18 @@ class Bench:
             note = f"  {beside['ms'] / times[way]['ms']:5.2f} x peer ({beside['ms']:.3f} ms)" if beside else ""
             shown = {n: e for n, e in errors.items() if (n == "o") == (way == "forward")}
             label = next((line.split()[-1] for line in calls[way].info.splitlines() if line.split()[:1] == ["label"]), "")
-            self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label, problem.unit)
+            right = self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label, problem.unit)
+            if right and not self.errors:
+                rate = problem.bytes(way == "backward") / times[way]["ms"] * 1e3 / self.copy
+                over = f", {beside['ms'] / times[way]['ms']:.2f} x FLA" if beside else ""
+                self.rows.setdefault(f"{name} {way}", {})[shape] = f"{times[way]['ms']:.3f} ({rate:.2f}){over}"
         for call in calls.values():
             call.close()
+
+    def write(self, options):
+        card = self.ctx.device_name
+        results.write(options, "linear attention", self.rows, card, ABOUT)
+        results.write(options, "errors of linear attention", self.error_rows if self.errors else {}, card, ABOUT_ERRORS)
 
     def step(self, b=64, h=32):
         """One token for each of many sequences, the state updated where it is."""
@@ -315,6 +333,8 @@ class Bench:
                 gates["beta"] = torch.rand(b, h, 1, device="cuda").bfloat16()
             call = self.ctx.call(name, q=q, k=k, v=v, o=o, state=state, state_out=state, **gates)
             ms = self.clock.measure({"step": call})["step"]["ms"]
+            share = 2 * state.numel() * 4 / ms * 1e3 / self.copy
+            self.rows[f"{name}, {b} x {h} steps"] = {"other": f"{ms:.3f} ({share:.2f})"}
             self.report(f"{name} step {b} x {h}", ms, 2 * state.numel() * 4, {})
 
     def packed(self):
@@ -335,6 +355,7 @@ class Bench:
             apart = self.ctx.call(name, o=torch.empty_like(equal["v"]), **equal)
             mixed = self.ctx.call(name, o=o, cu=cu, **values)
             times = self.clock.measure({"equal": apart, "packed": mixed})
+            self.rows[f"{name}, packed"] = {"other": f"{times['packed']['ms']:.3f} ({times['equal']['ms'] / times['packed']['ms']:.2f})"}
             print(f"{name} packed, 12 sequences of 64 to 4096: {times['packed']['ms']:.3f} ms, "
                   f"{times['equal']['ms'] / times['packed']['ms']:.3f} of the same tokens in 8 equal sequences")
 
@@ -387,6 +408,7 @@ def main():
     for name in ("step", "packed"):
         if not options.errors and (not wanted or name in wanted):
             getattr(bench, name)()
+    bench.write(options)
     sys.exit(0 if bench.right else 1)
 
 

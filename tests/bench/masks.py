@@ -14,6 +14,7 @@ import tempfile
 
 import alone
 import lathe
+import results
 import timer
 
 torch = alone.torch
@@ -21,6 +22,7 @@ torch = alone.torch
 SIDE = 16  # of the grid: SIDE^3 tokens
 BLOCK = 32  # of block diffusion
 ERROR_BOUND = 1e-2  # bf16, relative L2
+ABOUT = "`masks.py`, us"
 
 GRID = """local function near(at, x)
   local h, w = {h}, {w}
@@ -132,6 +134,7 @@ class Bench:
         self.lse = torch.empty(shape[:3], device=self.device, dtype=torch.float32)
         self.folder = tempfile.TemporaryDirectory()
         self.specs = 0
+        self.rows = {}  # of results.py
 
     def calls(self, name, text, inputs, kept):
         self.specs += 1  # a path is a spec: the context loads it once
@@ -158,6 +161,10 @@ class Bench:
         times = self.clock.measure({"forward": calls[0], "backward": calls[1], "plain forward": plain[0],
                                     "plain backward": plain[1]})
         us = {name: 1e3 * t["ms"] for name, t in times.items()}
+        if max(errors) < ERROR_BOUND:
+            self.rows.setdefault(f"{group}, {title.removesuffix(', kept')}", {}).update(
+                {"live": f"{float(mask.double().mean()):.2f}", **{f"{name}, kept" if kept and "plain" not in name else name: f"{t:.0f}"
+                                                                  for name, t in us.items()}})
         print(f"{group:10} {title:28} live {float(mask.double().mean()):5.3f}  forward {us['forward']:7.1f} us "
               f"({us['forward'] / us['plain forward']:5.3f} of plain)  backward {us['backward']:7.1f} us "
               f"({us['backward'] / us['plain backward']:5.3f})  error {errors[0]:.1e} {errors[1]:.1e}"
@@ -181,6 +188,7 @@ def main():
     for case in cases(SIDE ** 3, options.heads, bench.device):
         if not wanted or case[0] in wanted:
             right &= bench.row(*case, plain)
+    results.write(options, "masks", bench.rows, bench.ctx.device_name, ABOUT)
     sys.exit(0 if right else 1)
 
 

@@ -12,6 +12,7 @@ import sys
 
 import alone
 import lathe
+import results
 import timer
 
 torch = alone.torch
@@ -19,6 +20,7 @@ torch = alone.torch
 HEADS, KEY_HEADS, D, BLOCK, BLOCKS = 64, 4, 128, 64, 16
 CHECKED = 48  # tokens
 ERROR_BOUND = 1e-2
+ABOUT = "`nsa.py --peers`, ms"
 
 
 def selection(length):
@@ -71,6 +73,7 @@ class Bench:
         self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
         self.clock = timer.timers(options.quick)["burst"]
         self.right = True
+        self.rows = {}  # of results.py
         print(f"{self.ctx.device_name}: b 1, h {HEADS} on {KEY_HEADS}, d {D}, bf16, {BLOCKS} blocks of {BLOCK}")
 
     def peer(self, t, blocks):
@@ -104,6 +107,8 @@ class Bench:
         if options.peers:
             calls |= self.peer(t, blocks)
         ms = {name: x["ms"] for name, x in self.clock.measure(calls).items()}
+        if max(wrong) < ERROR_BOUND:
+            self.rows[f"{length} tokens"] = {name: f"{x:.3f}" for name, x in ms.items()}
         print(f"{length} tokens: " + "; ".join(f"{name} {x:.3f} ms" for name, x in ms.items())
               + f"; errors {' '.join(f'{x:.1e}' for x in wrong)}{'' if max(wrong) < ERROR_BOUND else '  WRONG'}", flush=True)
 
@@ -118,6 +123,7 @@ def main():
     bench = Bench(options)
     for length in options.lengths.split(","):
         bench.row(int(length), options)
+    results.write(options, "native sparse attention", bench.rows, bench.ctx.device_name, ABOUT)
     return 0 if bench.right else 1
 
 

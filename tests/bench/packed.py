@@ -14,12 +14,14 @@ import sys
 
 import alone
 import lathe
+import results
 import timer
 
 torch = alone.torch
 
 H, D = 16, 128
 ERROR_BOUND = 1e-2
+ABOUT = "`packed.py`, us (TFLOP/s of live pairs)"
 LENGTHS = {"mixed": [64, 4096, 130, 2048, 1000, 3000, 512, 256, 77, 2113, 1024, 2064], "equal": [2048] * 8,
            "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024}
 PORTABLE = {False: "attention_fwd_sm80", True: "attention_bwd_sm80"}
@@ -110,7 +112,7 @@ def fa4(problem, spec, backward):
     return lambda: torch.autograd.grad(o, (q, k, v), given["do"].detach(), retain_graph=True)
 
 
-def row(options, contexts, spec, name, clock):
+def row(options, contexts, spec, name, clock, cells):
     problem = Problem(LENGTHS[name], options.backward)
     more = {"cu_q": problem.cu}
     values = {**problem.given, **problem.results}
@@ -142,6 +144,7 @@ def row(options, contexts, spec, name, clock):
     if options.peers:
         calls["fa4"] = fa4(problem, spec, options.backward)
     for who, time in clock.measure(calls).items():
+        cells[who] = f"{time['ms'] * 1e3:.0f} ({flops / time['ms'] / 1e9:.0f})"
         print(f"{spec} {name:6} {who:10} {time['ms'] * 1e3:8.1f} us {flops / time['ms'] / 1e9:6.1f} TFLOP/s"
               f"{f'  error {errors[who]:.1e}' if who in errors and not options.backward else ''}  {infos.get(who, '')[:70]}", flush=True)
     for call in ours:
@@ -164,10 +167,15 @@ def main():
         contexts["wished"] = context(options, options.template)
     clock = timer.timers(options.quick)["burst"]
     print(f"{contexts['planned'].device_name}: bf16, {H} heads, d {D}, {'backward' if options.backward else 'forward'}")
-    right = True
+    right, table = True, {}
     for spec in options.specs.split(","):
         for name in options.lengths.split(","):
-            right &= row(options, contexts, spec, name, clock)
+            cells = {}
+            good = row(options, contexts, spec, name, clock, cells)
+            right &= good
+            if good:
+                table[f"{spec} {name} {'backward' if options.backward else 'forward'}"] = cells
+    results.write(options, "packed sequences", table, contexts["planned"].device_name, ABOUT)
     for ctx in contexts.values():
         ctx.close()
     return 0 if right else 1

@@ -1,12 +1,18 @@
 """report.py: rows of figures as tables: a line for each bar of each row, and the means."""
 
 import math
+import re
 import subprocess
 import time
 
 import torch
 
 HEADER = ("case", "mode", "ours", "beside", "its", "ratio", "bar", "verdict")
+
+# Of results.py's tables: what their cases are, and cells. Bars are in README.md.
+ABOUT = {"attention": "`compare.py`, TFLOP/s of live pairs in bursts / sustained (times that of a peer)",
+         "rows": "`compare.py`, times the bandwidth of a copy, and the speed of torch.compile",
+         "row lengths": "`compare.py --only rows_lengths`, times the bandwidth of a copy"}
 
 
 def machine():
@@ -50,6 +56,49 @@ def lines_of(row):
         lines.append((row["name"], mode, ours, check["peer"], f"{rates[check['peer']]:.{digits}f}", f"{check['ratio']:.2f}",
                       f"{check['bar']:.2f}", "WRONG" if not row["right"] else "ok" if met else "MISS"))
     return lines
+
+
+def of_modes(row, figure):
+    """figure(mode) of each mode, burst first."""
+    return " / ".join(figure(mode) for mode in sorted(row["modes"]))
+
+
+def ratios(row):
+    """[peer and how many times its speed]"""
+    of = {(check["peer"], check["mode"]): f"{check['ratio']:.2f}" for check in row["checks"]}
+    return [f"{peer} {of_modes(row, lambda mode, p=peer: of[p, mode])}" for peer in dict.fromkeys(check["peer"] for check in row["checks"])]
+
+
+def place_of(row):
+    """Table, case and column: rows that differ in their length, or of rows in their pass, are one case."""
+    name = row["name"].replace(" backward", "")
+    way = "backward" if " backward" in row["name"] else "forward"
+    if row["unit"] == "TFLOP/s":
+        sizes = re.search(r" B\d+( H\d+\S*) S(\d+)", name)
+        heads = sizes[1] if "/" in sizes[1] else ""
+        return "attention", f"{name[:sizes.start()]}{heads}{name[sizes.end():]} {way}", f"S {sizes[2]}"
+    if row["group"] == "rows_lengths":
+        return "row lengths", f"{name.split(' ')[0]} {way}", name.split("x")[-1]
+    if row["group"] in ("rows_packed", "optimizers"):
+        return "rows", name, way
+    heads = re.search(r" H\d+/\d+", name)  # of one size each, but for rope
+    return "rows", name.split(" ")[0] + (heads[0] if heads else ""), way
+
+
+def tables(rows, template=""):
+    """{table: {case: {column: cell}}} of the rows that are right and have a bar, for results.py."""
+    made = {}
+    for row in rows:
+        if "failed" in row or not row["right"] or not row["checks"] or row["group"] in ("rowwise", "grad_rows"):  # rows_all has these
+            continue
+        table, case, column = place_of(row)
+        cell = ", ".join(ratios(row)).removeprefix("copy ")
+        if table == "attention":
+            rate = of_modes(row, lambda mode, r=row: f"{r['modes'][mode]['rates']['ours']:.0f}")
+            cell = f"{rate} ({cell})"
+        case += f" by {template}" if template else ""
+        made.setdefault(table, {}).setdefault(case, {})[column] = cell
+    return made
 
 
 def closing(rows, summary):

@@ -163,6 +163,7 @@ OPERATORS = [
 # shipped specs beside those of maps.py that have no row, and why
 WITHOUT_ROW = {
     "block_lists": "integers only, a megabyte or so: a table of blocks for attention, bound by the launch",
+    "differential": "two tensors in and one out as rms_norm_residual, which has a row",
     "largest": "each element is compared with all of its row: no copy of bytes is a measure of it",
     "nsa_gates": "sums of products, as swiglu, which has a row: bound by the bytes",
     "nsa_select": "each element is compared with all of its row: no copy of bytes is a measure of it",
@@ -170,6 +171,11 @@ WITHOUT_ROW = {
     "packed_chunks": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_offsets": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_tokens": "integers only, 8 bytes a token: bookkeeping of packed sequences, bound by the launch",
+    "rms_norm_conv": "short_conv of normalised tokens: no figure has been asked for so far",
+    "sandwich_table": "a table of a few kilobytes that is made once",
+    "short_conv": "four taps along time: no figure has been asked for so far",
+    "short_conv_back": "the gradient of short_conv's tokens: no figure has been asked for so far",
+    "short_conv_step": "one token for each sequence: bound by the launch",
     "rope_append": "the rotary of rope_half, and one token's keys and values for each sequence: bound by the launch",
 }
 BY_SPEC = {op.spec: op for op in OPERATORS}

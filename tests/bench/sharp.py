@@ -18,6 +18,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lathe
+import results
+
+ABOUT = "`sharp.py`, the worst relative L2 of dk, 1e-3"
 
 
 def exact(q, k, v, do, causal):
@@ -68,7 +71,9 @@ def main():
     parser.add_argument("--library", default="build/liblathe.so")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--seeds", type=int, default=4)
+    results.add_option(parser)
     options = parser.parse_args()
+    rows = {}
     ctx = lathe.Context(options.library)
     kinds = {
         "ours, o given": lambda *a: our_gradients(ctx, True, *a),
@@ -87,9 +92,14 @@ def main():
                 expected = exact(q, k, v, do, options.causal)
                 for name, gradients in kinds.items():
                     got = gradients(q, k, v, do, options.causal)
+                    found = [errors(g, e) for g, e in zip(got, expected)]
+                    cells = rows.setdefault(f"d {d}, deviation {deviation:.0f}", {})
+                    cells[name] = f"{max(1e3 * found[1][0], float(cells.get(name, 0))):.1f}"
                     text = "  ".join(f"{t} {whole:.2e} worst row {worst:.2e}" for t, (whole, worst) in
-                                     zip(("dq", "dk", "dv"), map(errors, got, expected)))
+                                     zip(("dq", "dk", "dv"), found))
                     print(f"d {d} deviation {deviation:4.0f} seed {seed} {name:16s} {text}", flush=True)
+
+    results.write(options, "gradients of a sharp softmax", rows, torch.cuda.get_device_name(), ABOUT)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,11 @@ import sys
 import tempfile
 
 import lathe
+import results
 
 SIDES = (5, 32, 316)
 BOUND = 2e-2  # bf16, relative L2
+ABOUT = "`tables.py`, us of a backward pass"
 
 
 def spec_of(folder, side, named):
@@ -82,6 +84,7 @@ def main():
         parser.add_argument("--" + name, type=int, default=size)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--quick", action="store_true", help="no timing")
+    results.add_option(parser)
     options = parser.parse_args()
     try:
         import torch
@@ -92,7 +95,7 @@ def main():
         return 77
     import timer as timers
     timer = timers.Timer(5, 0.05, 10)
-    right = True
+    right, rows = True, {}
     with tempfile.TemporaryDirectory() as folder:
         ctx = lathe.Context(options.library, deterministic=options.deterministic)
         print(f"b{options.b} h{options.h} s{options.s} d{options.d} {torch.cuda.get_device_name()}")
@@ -101,8 +104,11 @@ def main():
                 for how in ("random", "runs", "alike"):
                     a, b, error = measure(torch, ctx, timer, spec_of(folder, side, named), how, side, options)
                     right &= error < BOUND
+                    if error < BOUND and not options.quick:
+                        rows[f"{side * side} entries, {'named' if named else 'fixed'}, {how}"] = {"without": f"{a:.0f}", "with": f"{b:.0f}"}
                     print(f"{side * side:6} {'named' if named else 'fixed'} {how:6} without {a:8.1f} us  with {b:8.1f} us  "
                           f"{b / a if a else 0:5.2f} x  error {error:.1e}{'' if error < BOUND else '  WRONG'}", flush=True)
+    results.write(options, "gradients of tables", rows, torch.cuda.get_device_name(), ABOUT)
     return 0 if right else 1
 
 
