@@ -209,7 +209,7 @@ def test_sixteen_bits(dtype):
     same(o.float(), wanted, 2e-2)
 
 
-def test_a_compiled_function_calls_it_between_two_graphs():
+def test_a_compiled_function():
     q, k, v = tensors()
     mod, learned = mods.alibi_slopes()
     whole = lambda q, k, v: (attend(q * 2, k, v, mod, mods.causal) + 1).sum()  # noqa: E731

@@ -136,7 +136,7 @@ class Function(Shared):
             if t.requires_grad:
                 needs = True
         if _any_autocast():
-            tensors = self._autocast(form.names, tensors)
+            tensors = self.autocast(form.names, tensors)
         if forward_ad._current_level >= 0 and _interpreters() is None:
             refuse_tangents(self.op.name, tensors)
         if _interpreters() is not None:
@@ -160,8 +160,8 @@ class Function(Shared):
 
     def _scalar(self, name: str, value):
         """Of a scalar without a gradient."""
-        if value is None:
-            return None
+        if value is None or type(value) is torch.SymInt:
+            return value
         if isinstance(value, torch.Tensor) and value.requires_grad and _is_grad_enabled():
             self._refuse_gradient(name)
         return number_of(name, self.op.forward.by_name[name].dtype, value, exact=True)
@@ -193,7 +193,7 @@ class Function(Shared):
             )
         raise unknown(self.op.name, self.names + self.numbers, name)
 
-    def _autocast(self, names, tensors):
+    def autocast(self, names, tensors):
         """As torch's own attention: operands of the main dtype are cast to what autocast names."""
         kind = next((t.device.type for t in tensors if t is not None), "cpu")
         if not self._cast or not torch.is_autocast_enabled(kind):
@@ -224,7 +224,7 @@ class Function(Shared):
     # ---- where something watches ---------------------------------------------------------------------------------
 
     def _traced(self, tensors, numbers):
-        tensors = self._autocast(self.names, tensors)
+        tensors = self.autocast(self.names, tensors)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             self._check_gradients(self.names, tensors)
             return self.training.pick(self.training.operator(*tensors, *numbers))

@@ -107,13 +107,13 @@ class Turn:
 
     __slots__ = ("work", "given", "route", "wanted", "places", "nothing")
 
-    def __init__(self, gradients: "Gradients", form, needs: tuple[bool, ...], route: Route):
-        self.wanted = gradients.wanted_of(form.names, needs[1:])
-        self.work = gradients.pass_of(self.wanted)
+    def __init__(self, gradients: "Gradients", form, wanted: tuple[str, ...], route: Route):
+        self.wanted = wanted
+        self.work = gradients.pass_of(wanted)
         self.route = route
         self.given = self.work.given(route.names, route.scalars)
         self.places = [1 + form.names.index(n[1:]) for n in self.wanted]
-        self.nothing = [None] * len(needs)
+        self.nothing = [None] * (1 + len(form.names))
 
     def run(self, form, kept, results, numbers, seeds) -> list:
         """Gradients in the order of `wanted`."""
@@ -164,7 +164,15 @@ class Gradients:
         found = self._turns.get(key)
         if found is None:
             route = self.route(form, self.variant.chosen_names, seeds)
-            found = self._turns[key] = Turn(self, form, needs, route)
+            found = self._turns[key] = Turn(self, form, self.wanted_of(form.names, needs[1:]), route)
+        return found
+
+    def turn_to(self, form, wanted: tuple[str, ...], seeds) -> Turn:
+        """For these gradients, from those of all results."""
+        route = self.route(form, self.variant.results, seeds)
+        found = self._turns.get((route, wanted))
+        if found is None:
+            found = self._turns[route, wanted] = Turn(self, form, wanted, route)
         return found
 
 

@@ -37,7 +37,7 @@ def _tell_inductor(overload) -> None:
         lowering.make_fallback(overload, lowering.constrain_to_fx_strides, warn=False)
 
 
-def _define(name: str, schema: str, run, fake):
+def define(name: str, schema: str, run, fake):
     """The overload of that name, made once in a process."""
 
     def traced(*args):
@@ -54,7 +54,7 @@ def _define(name: str, schema: str, run, fake):
     return _registered[name], False
 
 
-def _differentiate(name: str, title: str, run, backward, setup) -> None:
+def differentiate(name: str, title: str, run, backward, setup) -> None:
     """Gradients of an operator. A compiled graph calls it where none are wanted any more: then the way through the
     dispatcher is cut short, which is most of what such a call costs. Under vmap it runs once for each slice.
     """
@@ -146,10 +146,10 @@ class Operators:
         parameters = [f"Tensor{'' if n in required else '?'} {n}" for n in function.names]
         self.number_parameters = [f"{types[n]}? {n}" for n in function.numbers]
         schema = _schema(parameters + self.number_parameters, variant.results)
-        self.forward, is_new = _define(self.stem, schema, self._run, self._fake)
+        self.forward, is_new = define(self.stem, schema, self._run, self._fake)
         self._forms: dict[tuple, tuple] = {}  # by what a call leaves out
         if is_new and variant.gradients:
-            _differentiate(self.stem, op.name, self._run, self._backward, self._setup)
+            differentiate(self.stem, op.name, self._run, self._backward, self._setup)
 
     def _given(self, args):
         """The form of a call of the operator, its tensors and numbers without what was left out."""
@@ -233,10 +233,10 @@ class Operators:
         parameters = [f"Tensor{'?' if a.optional else ''} {a.name}" for a in tensors]
         parameters += [f"Tensor? {m}" for m in function.learned] + self.number_parameters
         name = f"{self.stem}_backward_{'_'.join(wanted)}"
-        overload, is_new = _define(name, _schema(parameters, wanted), run, fake)
+        overload, is_new = define(name, _schema(parameters, wanted), run, fake)
         if is_new:
             title = self.variant.op.name
-            _differentiate(name, title, run, lambda ctx, *seeds: refuse_second(title), None)
+            differentiate(name, title, run, lambda ctx, *seeds: refuse_second(title), None)
         return overload
 
 

@@ -2,73 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
-import numpy as np
 import torch
 from torch.nn.attention import flex_attention as flex
 
 from ... import _library as c
-from ..._op import compile as compile_text
-from .._function import wrap
 from .._passes import say_unusual
 from ._blocks import Blocks, blocks_of, heads_of
-from ._inputs import Inputs, Sizes, evaluate
-from ._spec import KNOWN, Parts
-from ._trace import Graph, place_of, trace
+from ._compiled import can_trace, in_graph
+from ._inputs import Sizes
+from ._spec import KNOWN
+from ._trace import place_of, trace
+from ._translation import Asked, Traced, Translation, scale_of
 from ._watch import Seen, watch
 
 _SCORE = ("s", "b", "h", "q", "kv")
 _MASK = _SCORE[1:]
-_TRANSLATIONS = 64  # of a trace
-_MOST = 1024  # traces, translations and ops that are kept, each
+_MOST = 1024  # traces that are kept
 _AuxRequest = getattr(flex, "AuxRequest", None)
 _AuxOutput = getattr(flex, "AuxOutput", None)
 _is_compiling = torch.compiler.is_compiling
 _graphs: dict = {}
-_ops: dict[str, object] = {}
 _once: set = set()  # places of mods whose first trace was not kept
 _said: set = set()
-
-
-class Traced:
-    """Two mods as graphs, with the places of the tensors that they capture in what `watch` finds."""
-
-    def __init__(self, score_mod, mask_mod, seen: Seen, float_dtype, device):
-        self.score: Graph | None = trace(score_mod, _SCORE, float_dtype, device, KNOWN) if score_mod else None
-        self.mask: Graph | None = trace(mask_mod, _MASK, float_dtype, device, KNOWN) if mask_mod else None
-        places = {id(t): i for i, t in enumerate(seen.tensors)}
-        captured = [n for g in (self.score, self.mask) if g for n in g.captured]
-        self.is_lasting = not seen.opaque and all(id(n.tensor) in places for n in captured) and self._is_watched(seen)
-        for node in captured:
-            node.settle(places.get(id(node.tensor), -1), self.is_lasting)
-        self.names = seen.labels
-        self.float_dtype = float_dtype
-        self.translations: list[Translation] = []
-        self._held = seen.held
-
-    def _is_watched(self, seen: Seen) -> bool:
-        """Has no function run that the walk has not looked into?"""
-        return all(g.codes is not None and _outer(g.codes, seen.codes) for g in (self.score, self.mask) if g)
-
-    def translation(self, ask: "Asked") -> "Translation":
-        for found in self.translations:
-            if found.serves(ask):
-                return found
-        made = self._translate(ask)
-        if len(self.translations) >= _TRANSLATIONS:
-            self.translations.clear()
-        self.translations.append(made)
-        return made
-
-    def _translate(self, ask: "Asked") -> "Translation":
-        if not any(g.captured for g in (self.score, self.mask) if g):
-            try:  # a cache that grows by a token a call need not be looked at each time
-                return Translation(self, Asked(ask.sizes.rounded(), *ask.fixed()))
-            except c.SpecError:
-                pass
-        return Translation(self, ask)
 
 
 def _outer(ran: set, walked: set) -> bool:
@@ -80,71 +37,6 @@ def _outer(ran: set, walked: set) -> bool:
     return ran <= known
 
 
-class Asked:
-    """What a call asks for beside its mods: what a text depends on."""
-
-    __slots__ = ("sizes", "scale", "block", "results")
-
-    def __init__(self, sizes: Sizes, scale, block, results: tuple[str, ...]):
-        self.sizes, self.scale, self.block, self.results = sizes, scale, block, results
-
-    def fixed(self):
-        return (self.scale, self.block, self.results)
-
-
-class Translation:
-    """A spec of two mods, and how its inputs come from captured tensors."""
-
-    def __init__(self, traced: Traced, ask: Asked, numbers: dict | None = None):
-        self.asked = ask
-        inputs = Inputs(traced.names, traced.float_dtype)
-        parts = Parts(traced.score, traced.mask, inputs, ask.sizes)
-        parts.scale, parts.block, parts.numbers = ask.scale, ask.block, numbers
-        parts.with_maximum = "max_scores" in ask.results
-        self.text = parts.text()
-        self.inputs = inputs.unique()
-        self.function = None
-
-    def serves(self, ask: Asked) -> bool:
-        """The same dims, and no integer that a longer one would let grow."""
-        if ask.fixed() != self.asked.fixed():
-            return False
-        now, then = ask.sizes.by_name, self.asked.sizes.by_name
-        if now == then:
-            return True
-        return not self.inputs and None not in then.values() and all(now[n] <= then[n] for n in now)
-
-    def call(self, seen: Seen, q, k, v, tables):
-        if self.function is None:
-            self.function = wrap(_op_of(self.text), results=self.asked.results)
-        tensor_of = lambda node: node.tensor if node.slot < 0 else seen.tensors[node.slot]  # noqa: E731
-        given = {i.name: _as_operand(evaluate(i.node, tensor_of), i, q) for i in self.inputs}
-        for name, table in tables.items():
-            given[name] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
-        return self.function(q, k, v, q_start=0, **given)
-
-
-def _op_of(text: str):
-    found = _ops.get(text)
-    if found is None:
-        if len(_ops) >= _MOST:
-            _ops.clear()
-        found = _ops[text] = compile_text(text, "flex_attention.lua")
-    return found
-
-
-def _as_operand(t: torch.Tensor, found, q) -> torch.Tensor:
-    t = t.reshape(1) if found.is_number else t
-    dtype = t.dtype
-    if dtype in (torch.int8, torch.int16):
-        dtype = torch.int32
-    elif dtype.is_floating_point and q.dtype is torch.float64:
-        dtype = torch.float64
-    if t.device != q.device and found.is_number:
-        return t.to(q.device, dtype)
-    return t if t.dtype is dtype else t.to(dtype)
-
-
 def _say_once(what: str, mod) -> None:
     """That a mod costs more than it must."""
     file, line = place_of(mod)
@@ -154,15 +46,32 @@ def _say_once(what: str, mod) -> None:
                       "milliseconds; let it read plain numbers, tensors and attributes", stacklevel=4)  # fmt: skip
 
 
+def _trace(score_mod, mask_mod, seen: Seen, float_dtype, device) -> Traced:
+    """Of functions of Python, with the places of what they capture in what `watch` has found."""
+    score = trace(score_mod, _SCORE, float_dtype, device, KNOWN) if score_mod else None
+    mask = trace(mask_mod, _MASK, float_dtype, device, KNOWN) if mask_mod else None
+    graphs = [g for g in (score, mask) if g]
+    places = {id(t): i for i, t in enumerate(seen.tensors)}
+    captured = [n for g in graphs for n in g.captured]
+    made = Traced(score, mask, seen.labels, float_dtype)
+    # Has no function run that the walk has not looked into?
+    is_watched = all(g.codes is not None and _outer(g.codes, seen.codes) for g in graphs)
+    made.is_lasting = not seen.opaque and all(id(n.tensor) in places for n in captured) and is_watched
+    for node in captured:
+        node.settle(places.get(id(node.tensor), -1), made.is_lasting)
+    made.held = seen.held
+    return made
+
+
 def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen]:
     seen = watch(score_mod, mask_mod)
     if seen.opaque:
         _say_once(seen.opaque, score_mod or mask_mod)
-        return Traced(score_mod, mask_mod, seen, float_dtype, device), seen
+        return _trace(score_mod, mask_mod, seen, float_dtype, device), seen
     key = (tuple(seen.key), float_dtype, device)
     found = _graphs.get(key)
     if found is None:
-        found = Traced(score_mod, mask_mod, seen, float_dtype, device)
+        found = _trace(score_mod, mask_mod, seen, float_dtype, device)
         if found.is_lasting:
             if len(_graphs) >= _MOST:
                 _graphs.clear()
@@ -183,36 +92,48 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
 
     Mods are called once, on symbols, and become a spec, which `spec_of` prints; they are traced again where a number
     that they read has changed. Tensors that they capture are read at each call, and have gradients where they require
-    them. kernel_options are hints for torch's own kernels, and are not looked at. Under torch.compile this call stays
-    as it is, between two graphs.
+    them. kernel_options are hints for torch's own kernels, and are not looked at. Under torch.compile it is an operator
+    of the graph (fullgraph=True), and numbers that change become scalars, so that nothing is compiled for them.
     """
-    if _is_compiling():
-        return _apart(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
-                      return_aux=return_aux)  # fmt: skip
-    _check(query, key, value, enable_gqa, block_mask)
     results = _results(return_lse, return_aux)
+    if not _is_compiling():
+        made = run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
+    elif can_trace:
+        _check(query, key, value, enable_gqa, block_mask)
+        _check_blocks(block_mask, query, key)
+        made = in_graph(query, key, value, score_mod, block_mask, scale, results)
+    else:
+        made = _apart(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
+    return _answer(made, results, return_aux)
+
+
+def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, results):
+    for name, t in (("query", query), ("key", key), ("value", value)):
+        _check_tensor(name, t)
+    _check(query, key, value, enable_gqa, block_mask)
     blocks = _blocks(block_mask, query, key)
     if key.shape[0] != query.shape[0]:
         key, value = (t.expand(query.shape[0], *t.shape[1:]) for t in (key, value))
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
     traced, seen = _traced(score_mod, blocks.mask_mod, working, query.device)
     sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    translation = traced.translation(Asked(sizes, _scale(scale, query), blocks.form, results))
-    made = translation.call(seen, query, key, value, blocks.tables)
-    return _answer(made, results, return_aux)
+    translation = traced.translation(Asked(sizes, scale_of(scale, query), blocks.form, results))
+    return translation.call(seen.tensors, None, query, key, value, blocks.tables)
 
 
-_apart = torch.compiler.disable(flex_attention)
+_apart = torch.compiler.disable(run_eagerly)
+
+
+def _check_tensor(name: str, t) -> None:
+    say_unusual(name, t)
+    if torch._C._functorch.is_gradtrackingtensor(t):
+        raise c.UnsupportedError(
+            "flex_attention: torch.func's gradients do not go through the tracing of mods; take them by "
+            "torch.autograd.grad, or of lathe.torch.wrap(spec_of(...))"
+        )
 
 
 def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
-    for name, t in (("query", q), ("key", k), ("value", v)):
-        say_unusual(name, t)
-        if torch._C._functorch.is_gradtrackingtensor(t):
-            raise c.UnsupportedError(
-                "flex_attention: torch.func's gradients do not go through the tracing of mods; take them by "
-                "torch.autograd.grad, or of lathe.torch.wrap(spec_of(...))"
-            )
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise c.ArgumentError("flex_attention: expected query, key and value of 4 dims, [b, h, tokens, d]")
     if not enable_gqa and q.shape[1] != k.shape[1]:
@@ -227,11 +148,14 @@ def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
 
 
 def _blocks(block_mask, q, k) -> Blocks:
-    if block_mask is None:
-        return Blocks(None)
+    _check_blocks(block_mask, q, k)
+    return blocks_of(block_mask) if isinstance(block_mask, flex.BlockMask) else Blocks(block_mask)
+
+
+def _check_blocks(block_mask, q, k) -> None:
     if not isinstance(block_mask, flex.BlockMask):
-        if callable(block_mask):
-            return Blocks(block_mask)
+        if block_mask is None or callable(block_mask):
+            return
         raise c.ArgumentError(f"block_mask: expected a BlockMask or a mask_mod, given {type(block_mask).__name__}")
     if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", None):
         raise c.ArgumentError(
@@ -240,7 +164,6 @@ def _blocks(block_mask, q, k) -> Blocks:
         )
     if block_mask.BLOCK_SIZE[0] < flex._LARGE_SPARSE_BLOCK_SIZE:
         _check_lengths(block_mask, q, k)
-    return blocks_of(block_mask)
 
 
 def _check_lengths(block_mask, q, k) -> None:
@@ -253,14 +176,6 @@ def _check_lengths(block_mask, q, k) -> None:
     for name, n, size in zip(("batches", "heads"), heads_of(block_mask), q.shape):
         if n not in (1, size):
             raise c.ArgumentError(f"block_mask: made for {n} {name}, given {size}")
-
-
-def _scale(scale, q) -> float | None:
-    """None where it is the default."""
-    usual = 1.0 / math.sqrt(q.shape[-1])
-    if scale is None or np.float32(scale) == np.float32(usual):
-        return None
-    return float(scale)
 
 
 def _results(return_lse: bool, return_aux) -> tuple[str, ...]:
@@ -294,5 +209,5 @@ def spec_of(score_mod=None, mask_mod=None, *, scale=None, b=None, h=None, q=None
     seen = watch(score_mod, mask_mod)
     device = seen.tensors[0].device if seen.tensors else torch.device("cpu")
     working = torch.float64 if dtype is torch.float64 else torch.float32
-    traced = Traced(score_mod, mask_mod, seen, working, device)
+    traced = _trace(score_mod, mask_mod, seen, working, device)
     return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",)), seen.numbers).text

@@ -54,24 +54,25 @@ def _blocks(block_mask) -> Blocks:
     mod = mod_of(block_mask)
     if _is_everything(block_mask, mod):
         return Blocks(None)
-    partial = _table(block_mask, block_mask.kv_num_blocks, block_mask.kv_indices)
+    size, lengths = block_mask.BLOCK_SIZE, block_mask.seq_lengths
+    partial = table_of_blocks(block_mask.kv_num_blocks, block_mask.kv_indices, size, lengths)
     full = torch.zeros_like(partial)
     if block_mask.full_kv_num_blocks is not None:
-        full = _table(block_mask, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
+        full = table_of_blocks(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, size, lengths)
     if mod is None:
         live = partial | full
         return Blocks(None) if bool(live.all()) else Blocks(None, block_mask.BLOCK_SIZE, live_blocks=live)
-    all_listed, all_whole = _compare(mod, block_mask, partial, full)
+    all_listed, all_whole = compare(mod, size, lengths, partial, full)
     if all_listed and all_whole:
         return Blocks(mod)
     whole = None if all_whole else full
     return Blocks(mod, block_mask.BLOCK_SIZE, live_blocks=partial | full, whole_blocks=whole)
 
 
-def _table(block_mask, counts, indices) -> torch.Tensor:
+def table_of_blocks(counts, indices, size, lengths) -> torch.Tensor:
     """Which blocks a list names: bool [b, h, query block, key block], for all blocks of the lengths."""
-    rows, columns = (-(-n // size) for n, size in zip(block_mask.seq_lengths, block_mask.BLOCK_SIZE))
-    b, h = heads_of(block_mask)
+    rows, columns = (-(-n // one) for n, one in zip(lengths, size))
+    b, h = ((1, 1) + tuple(counts.shape[:-1]))[-2:]
     named = torch.arange(indices.shape[-1], device=indices.device) < counts.unsqueeze(-1)
     place = torch.where(named, indices, columns).long().clamp(max=columns).reshape(b, h, -1, indices.shape[-1])
     table = torch.zeros(b, h, max(rows, place.shape[2]), columns + 1, dtype=torch.bool, device=indices.device)
@@ -84,11 +85,11 @@ def _is_everything(block_mask, mod) -> bool:
     return mod is None and block_mask.BLOCK_SIZE[0] >= flex._LARGE_SPARSE_BLOCK_SIZE
 
 
-def _compare(mod, block_mask, partial, full) -> tuple[bool, bool]:
+def compare(mod, size, lengths, partial, full) -> tuple[bool, bool]:
     """Are all pairs that the function finds live in blocks of the lists? Are all pairs of full blocks live?"""
     all_listed = all_whole = True
     b, h, rows, columns = partial.shape
-    (n_q, n_kv), (q_block, kv_block) = block_mask.seq_lengths, block_mask.BLOCK_SIZE
+    (n_q, n_kv), (q_block, kv_block) = lengths, size
     some = max(1, _ROWS // max(1, b * h * n_kv * q_block))  # query blocks at a time
     device = partial.device
     check = flex._vmap_for_bhqkv(mod, prefix=())

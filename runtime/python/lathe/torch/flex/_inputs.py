@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._lua import TAKEN
+from ._lua import ATOM, FLOAT, INT, TAKEN, Expr
+from ._open import SYMBOLIC
 from ._trace import Graph, Node, _count, _leaves, refuse, replaced
 
 _DTYPES = {torch.float32: "float", torch.float16: "float", torch.bfloat16: "float", torch.float64: "float",
@@ -66,11 +67,27 @@ class Input:
         return f"{self.name}: {what}" + (", computed of captured tensors before the call" if self.node.func else "")
 
 
+class Scalar:
+    """A number of Python that is left open. A tensor in host memory takes the place of a float where a compiler does
+    so, which is how scalars with a gradient come."""
+
+    def __init__(self, name: str, number, formula, is_tensor: bool):
+        self.name, self.formula = name, formula
+        self.is_int = isinstance(number, torch.SymInt)
+        self.is_tensor = is_tensor and not self.is_int
+
+    def declaration(self) -> str:
+        options = ", { grad = true }" if self.is_tensor else ""
+        return f'{self.name} = scalar("{"i32" if self.is_int else "f32"}"{options})'
+
+
 class Inputs:
     """All inputs of a spec, in the order in which mods read them."""
 
-    def __init__(self, names: list[str], float_dtype: torch.dtype):
+    def __init__(self, names: list[str], float_dtype: torch.dtype, numbers=None, number_names=str, tensors=False):
         self.names = names  # of captured tensors, by their slots
+        self.numbers, self.number_names, self.number_tensors = numbers, number_names, tensors
+        self.scalars: dict = {}  # by their expressions
         self.float_dtype = float_dtype
         self.by_node: dict[Node, Input] = {}
         self._by_tensor: dict[tuple, Input] = {}
@@ -80,6 +97,18 @@ class Inputs:
 
     def unique(self) -> list[Input]:
         return list(dict.fromkeys(self.by_node.values()))
+
+    def number(self, number, place) -> Expr:
+        if isinstance(number, torch.SymBool):
+            refuse(place, "a comparison of numbers that change from call to call stands where a tensor is needed; "
+                   "write it of tensors")  # fmt: skip
+        expr = number.node.expr
+        found = self.scalars.get(expr)
+        if found is None:
+            name = self._free_name(self.numbers.name_of(number, self.number_names))
+            formula = self.numbers.formula(number)
+            found = self.scalars[expr] = Scalar(name, number, formula, self.number_tensors)
+        return Expr(f"x.{found.name}", ATOM, INT if found.is_int else FLOAT)
 
     def of(self, node: Node) -> Input:
         found = self.by_node.get(node)
@@ -106,10 +135,12 @@ class Inputs:
 
     def _name(self, node: Node) -> str:
         named = [self.names[s.slot] for s in captured_of(node) if s.slot >= 0]
-        wanted = node.label or (named[0] if named else "")
-        stem = "".join(ch if ch.isalnum() and ch.isascii() else "_" for ch in wanted or "table").strip("_") or "table"
+        return self._free_name(node.label or (named[0] if named else "") or "table")
+
+    def _free_name(self, wanted: str) -> str:
+        stem = "".join(ch if ch.isalnum() and ch.isascii() else "_" for ch in wanted).strip("_") or "table"
         stem = f"t_{stem}" if stem[0].isdigit() else stem
-        taken = {i.name for i in self.by_node.values()}
+        taken = {i.name for i in self.by_node.values()} | {i.name for i in self.scalars.values()}
         names = (stem if n == 0 else f"{stem}_{n + 1}" for n in range(len(taken) + 2))
         return next(n for n in names if n not in taken and n not in TAKEN and not (n[0] == "d" and n[1:] in taken))
 
@@ -122,11 +153,17 @@ def captured_of(node: Node) -> list[Node]:
 
 def is_constant(node: Node) -> bool:
     """Made of nothing but numbers that the mod itself writes down."""
-    return not node.moves and not captured_of(node)
+    return not node.moves and not captured_of(node) and not _has_open(node)
 
 
-def evaluate(node: Node, tensor_of) -> torch.Tensor:
-    """The value of a node that no symbol moves; tensor_of gives captured tensors."""
+def _has_open(node: Node) -> bool:
+    """Is a number that is left open in it?"""
+    leaves = list(_leaves((node.args, node.kwargs)))
+    return any(isinstance(a, SYMBOLIC) or isinstance(a, Node) and _has_open(a) for a in leaves)
+
+
+def evaluate(node: Node, tensor_of, number_of=None) -> torch.Tensor:
+    """The value of a node that no symbol moves; tensor_of gives captured tensors, number_of what is left open."""
     done: dict[Node, object] = {}
 
     def value(n: Node):
@@ -136,6 +173,8 @@ def evaluate(node: Node, tensor_of) -> torch.Tensor:
 
     def _run(n: Node):
         args, named = replaced((n.args, n.kwargs), Node, value)
+        if number_of is not None:
+            args, named = replaced((args, named), SYMBOLIC, number_of)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not n.off):
             out = n.func(*args, **named)
         return out[int(n.name[1:])] if n.name.startswith("#") else out

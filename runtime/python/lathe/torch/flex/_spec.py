@@ -9,6 +9,7 @@ import torch
 
 from ._inputs import Inputs, Sizes, evaluate, is_constant, live_nodes
 from ._lua import ATOM, BOOL, FLOAT, INT, RESERVED, Expr, call, check_range, constant, kind_of, real, truth
+from ._open import SYMBOLIC
 from ._rules import HELPERS, RULES, both, either
 from ._trace import Graph, Node, _count, _leaves, refuse
 
@@ -73,18 +74,20 @@ class Emitter:
         if found is None:
             refuse(node.place, f"{node.func}: an operation that has no formula here; write it in arithmetic, exp, log, "
                    "tanh, torch.where, comparisons and the like, or a spec of its own in Lua")  # fmt: skip
-        args = [self._filled(a) for a in node.args]
-        named = {k: self._filled(v) for k, v in node.kwargs.items() if k not in _FORMS}
+        args = [self._filled(a, node) for a in node.args]
+        named = {k: self._filled(v, node) for k, v in node.kwargs.items() if k not in _FORMS}
         try:
             return found(self, node, *args, **named)
         except TypeError as error:
             refuse(node.place, f"{node.func}: is not translated in this form ({error})")
 
-    def _filled(self, argument):
+    def _filled(self, argument, node: Node):
         if isinstance(argument, Node):
             return self._value(argument)
+        if isinstance(argument, SYMBOLIC):
+            return self.inputs.number(argument, node.place)
         if any(isinstance(a, Node) for a in _leaves(argument)):
-            return [self._filled(a) for a in argument]
+            return [self._filled(a, node) for a in argument]
         return argument
 
     def _value(self, node: Node) -> Expr:
@@ -124,7 +127,8 @@ class Emitter:
         return self._converted(table, Expr(f"x.{found.name}({', '.join(places)})", ATOM, INT))
 
     def _place(self, index, dim: str, size: int, node: Node) -> str:
-        e = self._value(index) if isinstance(index, Node) else constant(index)
+        e = self._filled(index, node)
+        e = e if isinstance(e, Expr) else constant(e)
         if e.kind != INT:
             refuse(node.place, "a tensor is indexed by what is no integer; write torch.where(mask, a, b) in the place "
                    "of an index by a bool")  # fmt: skip
@@ -276,6 +280,7 @@ class Parts:
         for found in self.inputs.unique():  # numbers that rules have met
             found.place_dims(self.sizes)
         declared = [i.declaration(self.numbers is not None) for i in self.inputs.unique()]
+        declared += [i.declaration() for i in self.inputs.scalars.values()]
         if self.block:
             form = 'tensor("i32", "b", "h", "q_blocks", "kv_blocks", { range = { 0, 2 } })'
             declared += [f"{name} = {form}" for name in self.block[2:]]

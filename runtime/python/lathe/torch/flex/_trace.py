@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ... import _library as c
+from ._open import DECIDES, SYMBOLIC, Numbers
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -86,20 +87,51 @@ def refuse(place, what: str):
     raise c.SpecError(f"{file}:{line}: {what}", file, line)
 
 
-def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -> Graph:
+class Given:
+    """What a mod takes after its five or four arguments, as a compiler passes what it captures: a tensor by the slot
+    that it has among all of them, or a number."""
+
+    def __init__(self, value, slot: int):
+        self.value, self.slot = value, slot
+
+    def stand_in(self, recorder: "_Recorder", numbers: Numbers, device):
+        """A tensor without data and of no graph, or an open number."""
+        if not isinstance(self.value, torch.Tensor):
+            is_open = isinstance(self.value, SYMBOLIC)
+            return numbers.new(isinstance(self.value, torch.SymInt), self.slot) if is_open else self.value
+        t = self.value
+        sizes, strides = ([_hint(n) for n in of] for of in (t.shape, t.stride()))
+        made = torch.empty_strided(sizes, strides, dtype=t.dtype, device=device)
+        node = Node(t.dtype, sizes, recorder.graph.place)
+        node.slot, node.needs = self.slot, t.requires_grad
+        recorder.keep(made, node)
+        recorder.graph.captured.append(node)
+        recorder.aliased.add(made.untyped_storage()._cdata)  # which a mod must not write into
+        return made
+
+
+def _hint(n) -> int:
+    return n if type(n) is int else n.node.hint
+
+
+def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset(), more: tuple[Given, ...] = (),
+          numbers: Numbers | None = None, title: str = "") -> Graph:  # fmt: skip
     """names: of the symbols in the order of the mod's parameters, "s" that of a score. whole: operations of torch that
-    are kept, even where torch makes them of others."""
-    place = place_of(mod)
-    title = getattr(mod, "__name__", None) or getattr(getattr(mod, "func", None), "__name__", type(mod).__name__)
-    title = "".join(ch for ch in str(title) if ch.isprintable())
-    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+    are kept, even where torch makes them of others. numbers: of those that are left open. title: of a graph that a
+    compiler has made of a mod, which has no place of its own."""
+    place = ("torch.compile", 0) if title else place_of(mod)
+    title = title or getattr(mod, "__name__", None) or getattr(getattr(mod, "func", None), "__name__", None)
+    title = "".join(ch for ch in str(title or type(mod).__name__) if ch.isprintable())
+    fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=numbers.env if numbers else None)
     with fakes:
         dtypes = [float_dtype if n == "s" else torch.int64 for n in names]
         tensors = [torch.empty((), dtype=t, device=device) for t in dtypes]
     symbols = {n: Node(t.dtype, (), place, name=n) for n, t in zip(names, tensors)}
     graph = Graph(title, place, symbols)
     graph.float_dtype = float_dtype
-    recorder = _Recorder(graph, zip(tensors, symbols.values()), whole)
+    recorder = _Recorder(graph, zip(tensors, symbols.values()), whole, numbers)
+    with fakes:
+        tensors += [one.stand_in(recorder, numbers, device) for one in more]
     labels = _Labels(recorder)
     still = torch.autocast("cuda" if device.type == "cuda" else "cpu", enabled=False)
     below = torch._C._AutoDispatchBelowAutograd()  # operations are written down as they are asked for
@@ -110,6 +142,9 @@ def trace(mod, names: tuple[str, ...], float_dtype, device, whole=frozenset()) -
             what = str(error).splitlines()[0][:120]
             refuse(_raised_at(error) or place, f"{what}: what it gives depends on values, or it takes functions; write "
                    "torch.where(condition, a, b)")  # fmt: skip
+        except DECIDES as error:
+            refuse(_raised_at(error) or place, "a number that changes from call to call decides what Python does (an "
+                   "`if`, int(), math.sqrt): write torch.where(condition, a, b), or keep the number")  # fmt: skip
     graph.result = recorder.result_of(answer)
     return graph
 
@@ -134,9 +169,10 @@ def place_of(mod):
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, graph: Graph, symbols, whole=frozenset()):
+    def __init__(self, graph: Graph, symbols, whole=frozenset(), numbers: Numbers | None = None):
         super().__init__()
         self.whole = whole
+        self.numbers = numbers
         self.graph = graph
         self.known: dict[int, Node] = {}
         self.alive: list = []
@@ -170,6 +206,8 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         place = self.place()
         name = func.overloadpacket.__name__
+        if name in ("_local_scalar_dense", "item") and self._is_number(args[0]):
+            return self.numbers.new(not args[0].dtype.is_floating_point, self.known[id(args[0])].slot)
         if name in _READS:
             refuse(place, "a value of a tensor is read in Python (an `if`, `.item()`, int() or float()), where it "
                    "would be the same for all pairs; write torch.where(condition, a, b), or & and | in a "
@@ -187,6 +225,11 @@ class _Recorder(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         return self._record(func, args, kwargs, place)
+
+    def _is_number(self, t) -> bool:
+        """A float that a compiler has put into a tensor."""
+        node = self.known.get(id(t))
+        return self.numbers is not None and node is not None and node.is_captured and node.slot >= 0 and not node.shape
 
     def _record(self, func, args, kwargs, place, fresh=None):
         is_lift = func.overloadpacket.__name__ in ("lift_fresh", "lift_fresh_copy", "lift")
@@ -270,7 +313,7 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _read(self, table, index):
-        if not all(isinstance(i, torch.Tensor) or type(i) is int for i in index):
+        if not all(isinstance(i, (torch.Tensor, torch.SymInt)) or type(i) is int for i in index):
             refuse(self.recorder.place(), "an index of the mod's arguments beside a slice, None or `...` gives a row, "
                    "where one number is needed; index every dim")  # fmt: skip
         return torch.ops.aten.index.Tensor(table, [

@@ -1,0 +1,138 @@
+"""Translations of traced mods: a spec for what a call asks, its function, and what that takes of captured tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from ... import _library as c
+from ..._op import compile as compile_text
+from .._function import wrap
+from ._inputs import Inputs, Sizes, evaluate
+from ._spec import Parts
+from ._trace import Graph
+
+_TRANSLATIONS = 64  # of a trace
+_MOST = 1024  # ops that are kept
+_ops: dict[str, object] = {}
+
+
+class Traced:
+    """Two mods as graphs. names: of the tensors that they capture, by their slots."""
+
+    def __init__(self, score: Graph | None, mask: Graph | None, names: list[str], float_dtype, **numbers):
+        self.score, self.mask = score, mask
+        self.names = names
+        self.float_dtype = float_dtype
+        self.numbers = numbers  # that are left open, as Inputs takes them
+        self.translations: list[Translation] = []
+        self.is_lasting = True
+
+    def translation(self, ask: "Asked") -> "Translation":
+        for found in self.translations:
+            if found.serves(ask):
+                return found
+        made = self._translate(ask)
+        if len(self.translations) >= _TRANSLATIONS:
+            self.translations.clear()
+        self.translations.append(made)
+        return made
+
+    def _translate(self, ask: "Asked") -> "Translation":
+        if not any(g.captured for g in (self.score, self.mask) if g):
+            try:  # a cache that grows by a token a call need not be looked at each time
+                return Translation(self, Asked(ask.sizes.rounded(), *ask.fixed()))
+            except c.SpecError:
+                pass
+        return Translation(self, ask)
+
+
+class Asked:
+    """What a call asks for beside its mods: what a text depends on."""
+
+    __slots__ = ("sizes", "scale", "block", "results")
+
+    def __init__(self, sizes: Sizes, scale, block, results: tuple[str, ...]):
+        self.sizes, self.scale, self.block, self.results = sizes, scale, block, results
+
+    def fixed(self):
+        return (self.scale, self.block, self.results)
+
+
+class Translation:
+    """A spec of two mods, and how its inputs come from captured tensors."""
+
+    def __init__(self, traced: Traced, ask: Asked, numbers: dict | None = None):
+        self.asked = ask
+        inputs = Inputs(traced.names, traced.float_dtype, **traced.numbers)
+        parts = Parts(traced.score, traced.mask, inputs, ask.sizes)
+        parts.scale, parts.block, parts.numbers = ask.scale, ask.block, numbers
+        parts.with_maximum = "max_scores" in ask.results
+        self.text = parts.text()
+        self.inputs = inputs.unique()
+        self.scalars = list(inputs.scalars.values())
+        self.numbers = traced.numbers.get("numbers")
+        self._function = None
+
+    def serves(self, ask: Asked) -> bool:
+        """The same dims, and no integer that a longer one would let grow."""
+        if ask.fixed() != self.asked.fixed():
+            return False
+        now, then = ask.sizes.by_name, self.asked.sizes.by_name
+        if now == then:
+            return True
+        return not self.inputs and None not in then.values() and all(now[n] <= then[n] for n in now)
+
+    @property
+    def function(self):
+        if self._function is None:
+            self._function = wrap(_op_of(self.text), results=self.asked.results)
+        return self._function
+
+    def given(self, tensors, numbers, q) -> dict:
+        """What the spec takes beside q, k and v, of captured tensors and of numbers by their slots."""
+        tensor_of = lambda node: node.tensor if node.slot < 0 else tensors[node.slot]  # noqa: E731
+        number_of = None
+        if self.scalars:
+            number_of = lambda one: self.numbers.formula(one)(numbers)  # noqa: E731
+        given = {i.name: _as_operand(evaluate(i.node, tensor_of, number_of), i, q) for i in self.inputs}
+        for scalar in self.scalars:
+            given[scalar.name] = scalar.formula(numbers)
+        return given
+
+    def call(self, tensors, numbers, q, k, v, tables):
+        given = self.given(tensors, numbers, q)
+        for name, table in tables.items():
+            given[name] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
+        return self.function(q, k, v, q_start=0, **given)
+
+
+def _op_of(text: str):
+    found = _ops.get(text)
+    if found is None:
+        if len(_ops) >= _MOST:
+            _ops.clear()
+        found = _ops[text] = compile_text(text, "flex_attention.lua")
+    return found
+
+
+def _as_operand(t: torch.Tensor, found, q) -> torch.Tensor:
+    t = t.reshape(1) if found.is_number else t
+    dtype = t.dtype
+    if dtype in (torch.int8, torch.int16):
+        dtype = torch.int32
+    elif dtype.is_floating_point and q.dtype is torch.float64:
+        dtype = torch.float64
+    if t.device != q.device and found.is_number:
+        return t.to(q.device, dtype)
+    return t if t.dtype is dtype else t.to(dtype)
+
+
+def scale_of(scale, q) -> float | None:
+    """None where it is the default."""
+    usual = 1.0 / math.sqrt(q.shape[-1])
+    if scale is None or np.float32(scale) == np.float32(usual):
+        return None
+    return float(scale)
