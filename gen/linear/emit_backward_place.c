@@ -65,8 +65,8 @@ void back_place_heads(struct recipe *r, struct product bytes, bool grouped)
 
 void back_place_states(struct recipe *r, int squares)
 {
-    const int64_t square =
-        2ll * BACK_SLICE * BACK_SLICE + (r->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? 16 : 0);
+    const int64_t square = (int64_t)BACK_SLICE * BACK_SLICE * lathe__element_bytes(r->e->problem, DTYPE_Q) +
+                           (r->e->problem->dtype[DTYPE_Q] == LATHE_F16 ? 16 : 0);
     back_place_chunks(r, STATES, squares * square);
     back_place_chunks(r, DSTATES, squares * square);
 }

@@ -7,6 +7,7 @@
 #define LATHE_LINEAR_TEMPLATE_H
 
 #include "gen/linear/linear.h"
+#include "gen/plan/linear_plan.h"
 #include "gen/plan/planner.h"
 
 struct forward;
@@ -70,12 +71,27 @@ extern const struct linear_template linear_recurrent, linear_recurrent_bwd, line
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 
+/* Bytes of a tile of what tensor cores multiply (cfg::operand), in shared memory or the workspace. */
+static inline int linear_tile(const struct kernel_request *r, int rows, int columns)
+{
+    return plan_tile_bytes(r, DTYPE_Q, rows, columns);
+}
+/* What linear/inverse_tiles.cuh leaves of a chunk: two numbers an element. */
+static inline int linear_inverse_bytes(const struct kernel_request *r)
+{
+    return 2 * linear_tile(r, LINEAR_CHUNK, LINEAR_CHUNK);
+}
 /* Has a block of the device so many bytes of shared memory? */
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
 /* Of all: the numbers of kernels that go token by token. */
 void linear_plan_walks(const struct kernel_request *r, struct plan *plan);
 /* The same of templates that have no others. */
 bool linear_plan_one_by_one(const struct kernel_request *r, struct plan *plan, char *why);
+/* Bytes of struct prepared of linear/keyed_delta_parts.cuh, and of keyed_layout of
+ * linear/keyed_delta_prepare.cuh.
+ */
+int linear_keyed_prepared(const struct kernel_request *r, int pad, bool back);
+int linear_keyed_layout(const struct kernel_request *r, int pad, bool back);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
 /* And of those whose warps have 16 value channels each: how many a block has. */

@@ -21,7 +21,8 @@ static int smem_bytes(const struct kernel_request *r, const struct linear_plan *
     const enum decay_form form = linear_decay_form(r->ir);
     const int factors = form == DECAY_KEY ? 2 * pad + 4 : form == DECAY_NONE ? 4 : 2 * STEP + 4;
     const int values = plan->column_warps * WARP_COLUMNS;
-    const int step = round_up(STEP * 2 * (2 * pad + values) + 512 + 4 * factors, 128);
+    const int pairs = linear_tile(r, STEP, STEP);
+    const int step = round_up(linear_tile(r, STEP, 2 * pad + values) + pairs + 4 * factors, 128);
     const int divisors = r->ir->linear.normalise ? 2 * STEP * 4 : 0;
     return plan->stages * plan->steps * step + divisors;
 }

@@ -14,12 +14,22 @@
 #include <stdio.h>
 
 enum { CHUNK = LINEAR_CHUNK, THREADS_OF_A_WALK = 256, SLICE = 64, PART = 128, MOST_DIM = 256, OF_WARP = 16 };
-enum { WALK_BYTES = 36896 }; /* states_layout of linear/backward/additive_states.cuh */
+enum { FLOAT = 4 };
+
+/* states_layout of linear/backward/additive_states.cuh: two chunks of keys and values, and of each warp the
+   sums of its tokens' logarithms and its largest number. */
+static int walk_bytes(const struct kernel_request *r)
+{
+    enum { WALK_WARPS = THREADS_OF_A_WALK / 32 };
+    return 2 * 2 * linear_tile(r, CHUNK, SLICE) + 2 * WALK_WARPS * SLICE * FLOAT + WALK_WARPS * FLOAT;
+}
 
 /* Of additive_layout there. `states`: that there is room for. */
-static int chunks_bytes(int states, int d, int d_v)
+static int chunks_bytes(const struct kernel_request *r, int states, int d, int d_v)
 {
-    return 660 * d + 256 * d_v + states * 2 * d * d_v + 16448;
+    enum { OF_CHANNEL = (CHUNK / OF_WARP + 1) * FLOAT, STRONG = 64 };
+    return 5 * linear_tile(r, CHUNK, d) + 2 * linear_tile(r, CHUNK, d_v) + states * linear_tile(r, d, d_v) +
+           2 * linear_tile(r, CHUNK, CHUNK) + OF_CHANNEL * d + STRONG;
 }
 
 /* Both of a chunk where that leaves room for as many blocks on a multiprocessor as threads do. */
@@ -28,7 +38,7 @@ static int room_for_states(const struct kernel_request *r, int threads, int d, i
     enum { MOST_THREADS = 512, OF_A_BLOCK = 1024 };
     const int blocks = MOST_THREADS / threads;
     const int room = (r->device->smem_bytes + OF_A_BLOCK) / blocks - OF_A_BLOCK;
-    return chunks_bytes(2, d, d_v) <= room ? 2 : 1;
+    return chunks_bytes(r, 2, d, d_v) <= room ? 2 : 1;
 }
 
 /* Beyond 128 key channels blocks share them. */
@@ -42,9 +52,9 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->chunk_slices = d_v / SLICE;
     to->row_slices = to->key_parts * d / SLICE;
     to->chunk_threads = 2 * 32 * d / OF_WARP;
-    to->walk_bytes = WALK_BYTES;
+    to->walk_bytes = walk_bytes(r);
     to->stages = room_for_states(r, to->chunk_threads, d, d_v);
-    to->smem_bytes = chunks_bytes(to->stages, d, d_v);
+    to->smem_bytes = chunks_bytes(r, to->stages, d, d_v);
     const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
     return linear_has_room(r, most, why);
 }

@@ -17,9 +17,11 @@
 enum { CHUNK = 64, SLICE = 64, WARPS = 4, THREADS = 384 };
 
 /* Of chunk_layout there. */
-static int smem_bytes(int stages, int pads)
+static int smem_bytes(const struct kernel_request *r, int stages, int pads)
 {
-    return stages * (CHUNK * 4 * pads + 272) + 34816;
+    enum { FLOAT = 4, BARRIERS = 16, OF_WARPS = 2 * 4 * CHUNK * FLOAT };
+    const int panel = linear_tile(r, CHUNK, SLICE); /* of scores, and of results, two each */
+    return stages * (2 * linear_tile(r, CHUNK, pads) + CHUNK * FLOAT + BARRIERS) + 4 * panel + OF_WARPS;
 }
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
@@ -33,9 +35,9 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     to->units = 1 + (d > d_v ? d : d_v) / SLICE;
     to->row_slices = d / SLICE;
     to->stages = MOST_STAGES;
-    while (to->stages > LEAST_STAGES && smem_bytes(to->stages, d + d_v) > r->device->smem_bytes)
+    while (to->stages > LEAST_STAGES && smem_bytes(r, to->stages, d + d_v) > r->device->smem_bytes)
         to->stages--;
-    to->smem_bytes = smem_bytes(to->stages, d + d_v);
+    to->smem_bytes = smem_bytes(r, to->stages, d + d_v);
     if (!linear_has_room(r, to->smem_bytes, why))
         return false;
     snprintf(

@@ -27,7 +27,7 @@ static void plan_chunks(const struct kernel_request *r, struct plan *plan)
     linear_plan_four_warps(r, to);
     to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + COLUMNS - 1) / COLUMNS;
     to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
-    to->chunk_bytes = LINEAR_INVERSE_BYTES;
+    to->chunk_bytes = linear_inverse_bytes(r);
     to->stages = 2;
 }
 
@@ -41,10 +41,11 @@ static void tell(const struct kernel_request *r, struct plan *plan, const char *
 }
 
 /* As in linear/delta_chunks.cuh. */
-static int chunks_smem_bytes(int stages, int pad)
+static int chunks_smem_bytes(const struct kernel_request *r, int stages, int pad)
 {
-    const int inverse = CHUNK * CHUNK * 4;
-    return stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
+    const int values = linear_tile(r, CHUNK, COLUMNS);
+    const int stage = 2 * linear_tile(r, CHUNK, pad) + values;
+    return stages * stage + values + linear_tile(r, pad, COLUMNS) + linear_inverse_bytes(r) + 16 * CHUNK;
 }
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
@@ -52,9 +53,9 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     struct linear_plan *to = &plan->linear;
     plan_chunks(r, plan);
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
-    if (chunks_smem_bytes(to->stages, pad) > r->device->smem_bytes)
+    if (chunks_smem_bytes(r, to->stages, pad) > r->device->smem_bytes)
         to->stages = 1;
-    to->smem_bytes = chunks_smem_bytes(to->stages, pad);
+    to->smem_bytes = chunks_smem_bytes(r, to->stages, pad);
     tell(r, plan, "", COLUMNS);
     return linear_has_room(r, to->smem_bytes, why);
 }
@@ -108,14 +109,17 @@ int linear_delta_lengths(const struct problem *p, const struct device *device)
 
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)
 {
-    enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
+    enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128, BARRIERS = 16 };
+    const int panel = linear_tile(r, CHUNK, COLUMNS);
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
     to->groups = groups;
     to->chunk_threads = GROUP * (1 + to->groups);
     to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
     for (to->stages = MOST_STAGES;; to->stages--) { /* delta_layout of linear/delta_walk_sm90.cuh */
-        const int walk = to->stages * (256 * pad + 8192 * to->groups + 17168) + 8208;
-        const int bytes = leaves ? round_up(walk, 128) + 128 * to->groups * pad : walk;
+        const int stage = 2 * linear_tile(r, CHUNK, pad) + to->groups * panel + linear_inverse_bytes(r) +
+                          3 * CHUNK * 4 + BARRIERS;
+        const int walk = to->stages * stage + panel + BARRIERS;
+        const int bytes = leaves ? round_up(walk, 128) + to->groups * linear_tile(r, COLUMNS, pad) : walk;
         if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)
             return bytes;
     }

@@ -17,18 +17,21 @@ enum { CHUNK = LINEAR_CHUNK, SLICE = 64, WARPS = 4 };
 enum { THREADS = 256, INVERSE_THREADS = 128 };
 
 /* Of walk_layout and delta_chunk_layout there. */
-static int walk_bytes(int stages, int d)
+static int walk_bytes(const struct kernel_request *r, int stages, int d, bool back)
 {
-    return stages * 128 * (2 * d + 192) + 128 * d + 33280;
+    const int keys = linear_tile(r, CHUNK, d);
+    const int values = linear_tile(r, CHUNK, SLICE);
+    const int matrix = linear_tile(r, CHUNK, CHUNK);
+    const int stage = (back ? 2 : 1) * keys + values + 2 * matrix;
+    return stages * stage + linear_tile(r, d, SLICE) + 3 * values + (back ? matrix : 0) + 2 * CHUNK * 4;
 }
-static int again_bytes(int stages, int d)
+static int chunks_bytes(const struct kernel_request *r, int d, int d_v)
 {
-    return stages * 128 * (d + 192) + 128 * d + 25088;
-}
-static int chunks_bytes(int d, int d_v)
-{
-    const int scores = 4 * CHUNK * CHUNK;
-    return 256 * (d + d_v) + (128 * d_v > scores ? 128 * d_v : scores) + 2 * d * d_v + 288;
+    const int values = linear_tile(r, CHUNK, d_v);
+    const int scores = 2 * linear_tile(r, CHUNK, CHUNK);
+    const int sums = 4 * CHUNK + 32;
+    return 2 * linear_tile(r, CHUNK, d) + 2 * values + (values > scores ? values : scores) +
+           linear_tile(r, d, d_v) + sums;
 }
 
 /* A multiprocessor has as much shared memory as the largest block of it, and what it keeps for that. */
@@ -44,7 +47,8 @@ static void plan_chunks(const struct kernel_request *r, struct linear_plan *to)
     to->slices = d_v / SLICE;
     to->row_slices = d / SLICE;
     to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
-    to->smem_bytes = chunks_bytes(d, d_v);
+    to->chunk_bytes = linear_inverse_bytes(r);
+    to->smem_bytes = chunks_bytes(r, d, d_v);
     to->chunk_blocks = 2 * (to->smem_bytes + OF_A_BLOCK) <= r->device->smem_bytes + OF_A_BLOCK ? 2 : 1;
 }
 
@@ -69,10 +73,10 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     plan_chunks(r, to);
     const int d = SLICE * to->row_slices;
     to->stages = 2;
-    if (walk_bytes(to->stages, d) > r->device->smem_bytes)
+    if (walk_bytes(r, to->stages, d, true) > r->device->smem_bytes)
         to->stages = 1;
-    to->walk_bytes = walk_bytes(to->stages, d);
-    to->again_bytes = again_bytes(to->stages, d);
+    to->walk_bytes = walk_bytes(r, to->stages, d, true);
+    to->again_bytes = walk_bytes(r, to->stages, d, false);
     to->chunk_threads = THREADS;
     to->chunk_slices = to->slices;
     tell(r, plan, "");
@@ -116,11 +120,12 @@ static void place(struct recipe *r, bool gradient)
     const struct linear_plan *plan = &r->plan->linear;
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const bool gives = linear_back_gives(r->plan, r->b);
+    const int bytes = lathe__element_bytes(r->e->problem, DTYPE_Q); /* of what the walks leave */
     back_place_heads(r, linear_chunks(r->e, 4ll * CHUNK * SLICE * plan->row_slices, SYM_H_K), true);
-    back_place_chunks(r, INVERSE, LINEAR_INVERSE_BYTES);
+    back_place_chunks(r, INVERSE, r->plan->linear.chunk_bytes);
     back_place_states(r, plan->slices * plan->row_slices);
-    r->buffer[WRITTEN] = add_buffer(r->out, r->e, back_lines(2ll * d_v));
-    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, back_lines(2ll * d_v));
+    r->buffer[WRITTEN] = add_buffer(r->out, r->e, back_lines((int64_t)d_v * bytes));
+    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, back_lines((int64_t)d_v * bytes));
     if (linear_decay_form(r->e->spec) != DECAY_NONE)
         back_place_chunks(r, SUMS, 4ll * CHUNK);
     back_place_tokens(r, true, DBETA, 1);

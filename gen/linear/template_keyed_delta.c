@@ -15,14 +15,27 @@
 
 enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64, STEPS = CHUNK / 16 };
 
-/* Of struct prepared, keyed_walk and keyed_layout there. */
-static void fill_bytes(struct linear_plan *to, int pad)
+/* Blocks of 16 x 16 on the diagonal and below it, of T two of them, of A one. */
+int linear_keyed_prepared(const struct kernel_request *r, int pad, bool back)
 {
+    const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
+    return 3 * linear_tile(r, CHUNK, pad) + 3 * blocks + 4 * pad + (back ? 2 * blocks + 4 * CHUNK : 0);
+}
+int linear_keyed_layout(const struct kernel_request *r, int pad, bool back)
+{
+    enum { OF_CHANNEL = 4 * (2 * STEPS + STEPS * (STEPS - 1) / 2) };
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
-    const int tiles = 3 * CHUNK * pad * 2;
-    to->chunk_bytes = 388 * pad + 15360;
-    to->smem_bytes = to->chunk_bytes + CHUNK * 2 * WARP_COLUMNS * to->column_warps;
-    to->inverse = (tiles > matrices ? tiles : matrices) + 4 * CHUNK + 14 * STEPS * pad;
+    const int tiles = 3 * linear_tile(r, CHUNK, pad);
+    return (tiles > matrices ? tiles : matrices) + 4 * CHUNK + OF_CHANNEL * pad +
+           (back ? STEPS * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS) : 0);
+}
+
+/* Of keyed_walk there. */
+static void fill_bytes(const struct kernel_request *r, struct linear_plan *to, int pad)
+{
+    to->chunk_bytes = linear_keyed_prepared(r, pad, false);
+    to->smem_bytes = to->chunk_bytes + linear_tile(r, CHUNK, WARP_COLUMNS * to->column_warps);
+    to->inverse = linear_keyed_layout(r, pad, false);
 }
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
@@ -31,7 +44,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     linear_plan_walks(r, plan);
     linear_plan_four_warps(r, to);
     linear_plan_columns(r, to);
-    fill_bytes(to, round_up(r->problem->dim[SYM_D], KEY_STEP));
+    fill_bytes(r, to, round_up(r->problem->dim[SYM_D], KEY_STEP));
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
     if (!linear_has_room(r, most, why))
         return false;

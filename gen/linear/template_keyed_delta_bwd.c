@@ -17,20 +17,22 @@ enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, COLUMN_WARP
 enum { PREPARE_THREADS = 128 };
 
 /* Of keyed_layout_back there. */
-static int chunks_bytes(int part, int d_v)
+static int chunks_bytes(const struct kernel_request *r, int part, int d_v)
 {
-    return 684 * part + 384 * d_v + 4 * part * d_v + 16448;
+    enum { FLOAT = 4, BLOCKS = CHUNK / OF_WARP, OF_CHANNEL = (BLOCKS + 1 + 2 + BLOCKS) * FLOAT, STRONG = 64 };
+    return 5 * linear_tile(r, CHUNK, part) + 3 * linear_tile(r, CHUNK, d_v) + 2 * linear_tile(r, part, d_v) +
+           2 * linear_tile(r, CHUNK, CHUNK) + OF_CHANNEL * part + STRONG;
 }
 
 /* Blocks of a chunk share the key channels where one has no room for all of them. */
 static void choose_parts(const struct kernel_request *r, struct linear_plan *to, int d, int d_v)
 {
     int part = d % PART == 0 ? PART : SLICE;
-    if (chunks_bytes(part, d_v) > r->device->smem_bytes)
+    if (chunks_bytes(r, part, d_v) > r->device->smem_bytes)
         part = SLICE;
     to->key_parts = d / part;
     to->chunk_threads = 2 * 32 * part / OF_WARP;
-    to->smem_bytes = chunks_bytes(part, d_v);
+    to->smem_bytes = chunks_bytes(r, part, d_v);
 }
 
 /* Of back_walk and keyed_layout there. */
@@ -39,15 +41,13 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
     const int values = (int)r->problem->dim[SYM_D_V];
     const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
-    const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
-    const int tiles = 6 * CHUNK * d;
     choose_parts(r, to, d, d_v);
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
-    to->chunk_bytes = 388 * d + 25856;
-    to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
-    to->walk_bytes = 388 * d + 34064;
+    to->chunk_bytes = linear_keyed_prepared(r, d, true);
+    to->inverse = linear_keyed_layout(r, d, true);
+    to->walk_bytes = to->chunk_bytes + linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
     return linear_has_room(r, ahead > to->smem_bytes ? ahead : to->smem_bytes, why);

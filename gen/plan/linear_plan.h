@@ -7,9 +7,6 @@
 #include <stdbool.h>
 
 enum { LINEAR_CHUNK = 64 }; /* tokens that are taken at a time, where they are not taken one by one */
-enum {
-    LINEAR_INVERSE_BYTES = 2 * 2 * LINEAR_CHUNK * LINEAR_CHUNK
-}; /* of a chunk: linear/inverse_tiles.cuh */
 
 /* Which of these are a template's, and what they are of, its file in gen/linear says. */
 struct linear_plan {

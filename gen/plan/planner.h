@@ -4,11 +4,18 @@
 #ifndef LATHE_GEN_PLANNER_H
 #define LATHE_GEN_PLANNER_H
 
+#include "gen/arguments/problem.h"
 #include "gen/arguments/signature.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/request.h"
 
 struct plan;
+
+/* Bytes of a tile in shared memory, of elements of a role's tensors. */
+static inline int plan_tile_bytes(const struct kernel_request *r, enum dtype_role role, int rows, int columns)
+{
+    return rows * columns * lathe__element_bytes(r->problem, role);
+}
 
 static inline int round_up(int64_t n, int to)
 {

@@ -70,6 +70,31 @@ TEST(parameter_structs_are_declared_once)
     source_free(&s);
 }
 
+/* Of attention and linear attention; no text of theirs says one type of all. */
+TEST(every_tensor_has_a_type_of_its_own)
+{
+    static const char *const with_heads[][2] = {{"causal", "dtype=bf16,b=1,h=2,q=64,d=64"},
+                                                {"qk_norm", "dtype=f32,b=1,h=2,q=64,d=64"},
+                                                {"kda", "dtype=f16,b=1,h=2,t=64,d=64"},
+                                                {"gated_delta", "dtype=bf16,b=1,h=2,t=64,d=64"}};
+    for (size_t i = 0; i < sizeof with_heads / sizeof *with_heads; i++) {
+        struct source s;
+        make_pass(with_heads[i][0], LATHE_BACKWARD, with_heads[i][1], &s);
+        const char *config = text_named(&s, "config.gen.cuh")->data;
+        CHECK(strstr(config, "using element_q = ") && strstr(config, "using element_k = "));
+        CHECK(strstr(config, "using element_v = ") && strstr(config, "using element_o = "));
+        CHECK(strstr(config, "using operand = ") && !strstr(config, "using element = "));
+        CHECK_EQ(strstr(config, "using element_state = float;") != NULL, i >= 2);
+        for (int t = 0; t < s.n_texts; t++)
+            CHECK(!strstr(s.text[t].data, "cfg::element>") && !strstr(s.text[t].data, "cfg::element "));
+        source_free(&s);
+    }
+    struct source s;
+    make_pass("softmax", LATHE_FORWARD, "dtype=bf16,rows=64,n=128", &s);
+    CHECK(strstr(text_named(&s, "config.gen.cuh")->data, "using element = bf16;"));
+    source_free(&s);
+}
+
 TEST(the_same_input_gives_the_same_bytes)
 {
     struct source a;

@@ -41,12 +41,13 @@ static const struct back_tile F32_TILES[] = {
     {256, 256, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 16, 2, 2, 1, 0},
 };
 
-/* back::layout of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
-static int back_smem(const struct back_tile *t, int dk, int dv, int element, int rows, bool diag)
+/* back::layout of attention/backward/sm80.cuh, of rows in shared memory of `both` columns, of dk and dv. */
+static int back_smem(const struct kernel_request *r, const struct back_tile *t, int both, int rows, bool diag)
 {
-    const int both = dk + dv;
-    return t->stages * (t->bm * both * element + rows * t->bm * 4) + t->bn * both * element +
-           t->bn * t->bm * element * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
+    return t->stages * (plan_tile_bytes(r, DTYPE_Q, t->bm, both) + rows * t->bm * 4) +
+           plan_tile_bytes(r, DTYPE_Q, t->bn, both) +
+           plan_tile_bytes(r, DTYPE_Q, t->bn, t->bm) * (t->split > 1 ? 2 : 1) +
+           (diag ? 8 * (t->bm + t->bn) : 0) + 32;
 }
 
 void plan_take_tables(const struct pair_needs *pair, int spare, struct back_plan *out)
@@ -69,8 +70,7 @@ static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
     out->split = t->split;
     out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     out->dv = round_up(dv, 16 * t->split);
-    out->smem_bytes = back_smem(t, out->dk, out->dv, lathe__element_bytes(r->problem, DTYPE_Q),
-                                pair->rows + (pair->norm ? 1 : 0), pair->diag);
+    out->smem_bytes = back_smem(r, t, out->dk + out->dv, pair->rows + (pair->norm ? 1 : 0), pair->diag);
     plan_take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
     return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
            out->smem_bytes <= r->device->smem_bytes;
@@ -114,9 +114,13 @@ static int tile_rows_bytes(const struct plan *plan, const struct pair_needs *pai
 }
 
 /* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
-static int narrow_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
+static int narrow_smem_of(const struct kernel_request *r, const struct back_plan *t, int rows, bool diag,
+                          int slabs, int keys)
 {
-    return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
+    const int of_keys = plan_tile_bytes(r, DTYPE_K, t->bn, t->dk) + plan_tile_bytes(r, DTYPE_V, t->bn, t->dv);
+    const int of_queries =
+        plan_tile_bytes(r, DTYPE_Q, t->bm, t->dk) + plan_tile_bytes(r, DTYPE_O, t->bm, t->dv);
+    return keys * of_keys + t->stages * of_queries + 2 * plan_tile_bytes(r, DTYPE_Q, t->bm, t->bn) +
            4 * slabs * t->bm * t->dk + 2 * rows + (diag ? 16 * (t->bm + 64) : 0) + 208;
 }
 
@@ -133,12 +137,13 @@ static int sequence_bytes(const struct kernel_request *r)
     return attention_has_sequences(r) ? round_up(2 * bytes + CURSOR, STEP) : 0;
 }
 
-static int narrow_smem(const struct back_plan *t, int rows, bool diag, int tables)
+static int narrow_smem(const struct kernel_request *r, const struct back_plan *t, int rows, bool diag,
+                       int tables)
 {
     static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
     int bytes = 0;
     for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
-        bytes = narrow_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
+        bytes = narrow_smem_of(r, t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
         if (bytes <= BACK_SMEM_LIMIT - t->sequence_bytes)
             break;
     }
@@ -146,10 +151,13 @@ static int narrow_smem(const struct back_plan *t, int rows, bool diag, int table
 }
 
 /* back::layout of attention/backward/wide_sm90_layout.cuh. */
-static int wide_smem(const struct back_plan *t, int rows, bool diag)
+static int wide_smem(const struct kernel_request *r, const struct back_plan *t, int rows, bool diag)
 {
-    return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows +
-           (diag ? 1024 : 0) + 256 + (t->paired ? 192 : 0);
+    const int keys = plan_tile_bytes(r, DTYPE_K, t->bn, t->dk) + plan_tile_bytes(r, DTYPE_V, t->bn, t->dv);
+    const int queries =
+        t->stages * plan_tile_bytes(r, DTYPE_Q, t->bm, t->dk) + plan_tile_bytes(r, DTYPE_O, t->bm, t->dv);
+    return keys + queries + 4 * plan_tile_bytes(r, DTYPE_Q, 64, 64) + t->stages * rows + (diag ? 1024 : 0) +
+           256 + (t->paired ? 192 : 0);
 }
 
 /* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
@@ -175,12 +183,12 @@ static bool take_narrow_tile(const struct kernel_request *r, const struct pair_n
         plan->attention.back.sequence_bytes = sequence_bytes(r);
         /* K and V of two blocks of keys, and two slabs, are worth less than tables */
         const int rows = tile_rows_bytes(plan, pair);
-        const int least = narrow_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
+        const int least = narrow_smem_of(r, &plan->attention.back, rows, pair->diag, 1, 1);
         plan->attention.back.smem_bytes = 0;
         const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
         plan_take_tables(pair, limit - least, &plan->attention.back);
         plan->attention.back.smem_bytes =
-            narrow_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
+            narrow_smem(r, &plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
         if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= limit &&
             plan->attention.back.smem_bytes <= r->device->smem_bytes - BACK_SMEM_LIMIT + limit &&
             plan_back_tile_is_wanted(r, plan))
@@ -206,7 +214,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
         plan->attention.back.thread_blocks =
             plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
         plan->attention.back.smem_bytes =
-            wide_smem(&plan->attention.back, tile_rows_bytes(plan, pair), pair->diag);
+            wide_smem(r, &plan->attention.back, tile_rows_bytes(plan, pair), pair->diag);
         plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
         if (plan->attention.back.smem_bytes <= r->device->smem_bytes && plan_back_tile_is_wanted(r, plan))
             return true;

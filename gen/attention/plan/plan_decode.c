@@ -20,9 +20,10 @@ static const struct tile_row TILES[] = {
 };
 
 /* decode::layout of attention/decode.cuh. */
-static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, int n_states)
+static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, int d_pad, int dv_pad)
 {
-    const int ring = t->warps * t->stages * t->bn * (d_pad + dv_pad) * 2;
+    const int n_states = r->attention->parts->n_states;
+    const int ring = t->warps * t->stages * plan_tile_bytes(r, DTYPE_Q, t->bn, d_pad + dv_pad);
     return ring + t->warps * t->stages * 4 + 16 * t->warps * (n_states + 1) * 4;
 }
 
@@ -68,8 +69,7 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];
-        const int smem =
-            smem_bytes(t, plan->attention.d_pad, plan->attention.dv_pad, r->attention->parts->n_states);
+        const int smem = smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad);
         if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
             smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
             !plan_tile_is_wanted(r, t))

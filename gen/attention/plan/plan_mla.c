@@ -31,11 +31,13 @@ static int slices_of(const struct tile_row *t)
 }
 
 /* mla::layout of attention/mla.cuh. */
-static int smem_bytes(const struct tile_row *t, const struct plan *plan)
+static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, const struct plan *plan)
 {
     const int d_pad = plan->attention.d_pad;
-    const int stage = t->bn * (d_pad + (plan->attention.v_is_k ? 0 : plan->attention.dv_pad)) * 2;
-    return t->bm * d_pad * 2 + t->stages * stage + (slices_of(t) > 1 ? t->warps * t->bn * 64 : 0);
+    const int columns = d_pad + (plan->attention.v_is_k ? 0 : plan->attention.dv_pad);
+    const int stage = plan_tile_bytes(r, DTYPE_Q, t->bn, columns);
+    return plan_tile_bytes(r, DTYPE_Q, t->bm, d_pad) + t->stages * stage +
+           (slices_of(t) > 1 ? t->warps * t->bn * 64 : 0);
 }
 
 static bool is_needed(const struct kernel_request *r, char *why)
@@ -81,7 +83,7 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
     const int step = WARP_ROWS * slices_of(t);
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], step);
     plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], step);
-    const int smem = smem_bytes(t, plan);
+    const int smem = smem_bytes(r, t, plan);
     if (plan->attention.dv_pad / slices_of(t) > MOST_COLUMNS || smem > r->device->smem_bytes ||
         !plan_tile_is_wanted(r, t))
         return false;
@@ -117,9 +119,10 @@ bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char 
  */
 
 /* mla::layout of attention/mla_sm90.cuh. */
-static int wgmma_smem_bytes(const struct tile_row *t, const struct plan *plan)
+static int wgmma_smem_bytes(const struct kernel_request *r, const struct tile_row *t, const struct plan *plan)
 {
-    return (t->bm + t->stages * t->bn) * plan->attention.d_pad * 2 + 64 * 64 * 2 + 512;
+    return plan_tile_bytes(r, DTYPE_Q, t->bm + t->stages * t->bn, plan->attention.d_pad) +
+           plan_tile_bytes(r, DTYPE_Q, 64, 64) + 512;
 }
 
 bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -129,7 +132,7 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
         return false;
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 64);
     plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], 128);
-    const int smem = wgmma_smem_bytes(&TILE, plan);
+    const int smem = wgmma_smem_bytes(r, &TILE, plan);
     if (plan->attention.dv_pad > plan->attention.d_pad)
         snprintf(
             why, REASON_BYTES,

@@ -19,9 +19,10 @@ static const struct tile_row TILES[] = {
 };
 
 /* decode::layout of attention/decode_warp.cuh, and the list behind it. */
-static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, const struct ir *w)
+static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, int d_pad, int dv_pad,
+                      const struct ir *w)
 {
-    const int ring = t->warps * t->stages * t->bn * (d_pad + dv_pad) * 2;
+    const int ring = t->warps * t->stages * plan_tile_bytes(r, DTYPE_Q, t->bn, d_pad + dv_pad);
     return ring + t->warps * t->stages * 4 + 16 * t->warps * (w->n_states + 1) * 4 + w->selected.n * 4;
 }
 
@@ -45,7 +46,7 @@ bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, 
     const struct ir *w = r->attention->parts;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];
-        const int smem = smem_bytes(t, plan->attention.d_pad, plan->attention.dv_pad, w);
+        const int smem = smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad, w);
         if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
             smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
             w->selected.keys % t->bn != 0 || w->selected.n > 32 * t->warps || !plan_tile_is_wanted(r, t))

@@ -26,10 +26,11 @@ static const struct listed_tile {
 };
 
 /* selected_layout of attention/backward/selected.cuh. */
-static int smem_bytes(const struct listed_tile *t, int dk, int dv, int rows)
+static int smem_bytes(const struct kernel_request *r, const struct listed_tile *t, int dk, int dv, int rows)
 {
-    return t->stages * (2 * t->bm * (dk + dv) + 16 * rows * t->bm) + 2 * t->bn * (dk + dv) +
-           2 * t->bn * t->bm * (t->split > 1 ? 2 : 1) + 24 * t->bm;
+    const int pairs = plan_tile_bytes(r, DTYPE_Q, t->bn, t->bm) * (t->split > 1 ? 2 : 1);
+    return t->stages * (plan_tile_bytes(r, DTYPE_Q, t->bm, dk + dv) + 16 * rows * t->bm) +
+           plan_tile_bytes(r, DTYPE_Q, t->bn, dk + dv) + pairs + 24 * t->bm;
 }
 
 static bool tile_fits(const struct kernel_request *r, const struct listed_tile *t,
@@ -48,7 +49,7 @@ static bool tile_fits(const struct kernel_request *r, const struct listed_tile *
                                .blocks = t->blocks};
     back->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     back->dv = round_up(dv, 16 * t->split);
-    back->smem_bytes = smem_bytes(t, back->dk, back->dv, pair->rows + (pair->norm ? 1 : 0));
+    back->smem_bytes = smem_bytes(r, t, back->dk, back->dv, pair->rows + (pair->norm ? 1 : 0));
     return d <= t->max_d && dv <= t->max_dv && r->attention->backward->selected.keys % t->bn == 0 &&
            r->device->smem_bytes >= t->min_smem && back->smem_bytes <= r->device->smem_bytes &&
            plan_back_tile_is_wanted(r, plan);

@@ -73,7 +73,8 @@ static bool tile_fits(const struct kernel_request *r, int queries, struct plan *
         .bm = queries, .bn = KEYS, .warps = WARPS, .stages = 2, .split = 1, .slices = true};
     back->dk = round_up(r->problem->dim[SYM_D], 16 * (16 * WARPS / queries));
     back->dv = round_up(r->problem->dim[SYM_D_V], 16);
-    back->smem_bytes = 4 * SLICE * (queries + KEYS) + 2 * queries * KEYS + 4 * rows * queries +
+    back->smem_bytes = 2 * plan_tile_bytes(r, DTYPE_Q, queries + KEYS, SLICE) +
+                       plan_tile_bytes(r, DTYPE_Q, queries, KEYS) + 4 * rows * queries +
                        (pair->diag ? 4 * (queries + KEYS) : 0);
     const int rows_of_dq =
         queries * (back->dk + 8) * 4; /* smem_bytes::bwd_q of attention/backward/mods.cuh */
@@ -88,7 +89,8 @@ static bool sums_fit(const struct kernel_request *r, char *why)
 {
     const int columns =
         round_up(r->problem->dim[SYM_D], COLUMNS) + round_up(r->problem->dim[SYM_D_V], COLUMNS);
-    if (r->attention->back.n_sums == 0 || (SUM_ROWS + SUM_KEYS) * columns * 2 <= r->device->smem_bytes)
+    if (r->attention->back.n_sums == 0 ||
+        plan_tile_bytes(r, DTYPE_Q, SUM_ROWS + SUM_KEYS, columns) <= r->device->smem_bytes)
         return true;
     snprintf(why, REASON_BYTES,
              "the online function's gradient sums over rows, whose tiles do not fit %d bytes of shared "

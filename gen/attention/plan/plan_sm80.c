@@ -37,12 +37,12 @@ static const struct tile_row F32_TILES[] = {
 };
 
 /* shared_layout of attention/fwd_sm80.cuh. */
-static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, int element, bool stores_o,
-                          bool diag)
+static int attention_smem(const struct kernel_request *r, const struct tile_row *t, int d_pad, int dv_pad,
+                          bool stores_o, bool diag)
 {
-    int q = t->bm * d_pad * element;
-    int ring = t->stages * t->bn * (d_pad + dv_pad) * element;
-    int o = stores_o ? t->bm * dv_pad * 2 : 0;
+    int q = plan_tile_bytes(r, DTYPE_Q, t->bm, d_pad);
+    int ring = t->stages * plan_tile_bytes(r, DTYPE_Q, t->bn, d_pad + dv_pad);
+    int o = stores_o ? plan_tile_bytes(r, DTYPE_O, t->bm, dv_pad) : 0;
     int body = t->q_in_regs ? (q > ring ? q : ring) : q + ring;
     return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
 }
@@ -53,8 +53,7 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
     const int d_pad = plan->attention.d_pad;
     const int dv_pad = plan->attention.dv_pad;
     const bool stores_o = !plan->attention.o_f32 && lathe__element_bytes(r->problem, DTYPE_O) == 2;
-    const int smem =
-        attention_smem(t, d_pad, dv_pad, lathe__element_bytes(r->problem, DTYPE_Q), stores_o, diag);
+    const int smem = attention_smem(r, t, d_pad, dv_pad, stores_o, diag);
     if (d_pad > t->max_d || dv_pad > t->max_dv || smem > r->device->smem_bytes || r->device->sm < t->min_sm ||
         r->device->sm > t->max_sm || !plan_tile_is_wanted(r, t))
         return false;

@@ -58,17 +58,18 @@ static const struct row {
 };
 
 /* shared_layout of attention/fwd_sm90_layout.cuh. */
-static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag, bool sequences)
+static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, const struct plan *plan,
+                      bool diag, bool sequences)
 {
     enum { TOLD_BYTES = 256, TOLD_OF_SEQUENCES_BYTES = 400 };
     const int groups = t->warps / 4;
-    const int q = 64 * plan->attention.d_pad * 2;
-    const int o = plan->attention.o_f32
-                      ? 0
-                      : 64 * plan->attention.dv_pad / (plan->attention.dv_pad > MAX_DIM ? 2 : 1) * 2;
+    const int slices = plan->attention.dv_pad > MAX_DIM ? 2 : 1;
+    const int q = plan_tile_bytes(r, DTYPE_Q, 64, plan->attention.d_pad);
+    const int o =
+        plan->attention.o_f32 ? 0 : plan_tile_bytes(r, DTYPE_O, 64, plan->attention.dv_pad / slices);
     const int tiles = groups * (plan->attention.q_stages * q + (plan->attention.own_o ? o : 0));
-    const int k = round_up((int64_t)t->stages * t->bn * plan->attention.d_pad * 2, 1024);
-    const int v = round_up((int64_t)t->stages * t->bn * plan->attention.dv_pad * 2, 1024);
+    const int k = round_up(plan_tile_bytes(r, DTYPE_K, t->stages * t->bn, plan->attention.d_pad), 1024);
+    const int v = round_up(plan_tile_bytes(r, DTYPE_V, t->stages * t->bn, plan->attention.dv_pad), 1024);
     return tiles + k + v + 40 * t->stages + 16 * plan->attention.q_stages * groups +
            (sequences ? TOLD_OF_SEQUENCES_BYTES : TOLD_BYTES) + (diag ? groups * 8 * (64 + t->bn) : 0);
 }
@@ -112,7 +113,7 @@ static bool find_room(const struct kernel_request *r, const struct tile_row *t, 
     for (int room = 2; room >= 0; room--) {
         plan->attention.q_stages = room > 1 ? 2 : 1;
         plan->attention.own_o = room > 0;
-        plan->attention.smem_bytes = smem_bytes(t, plan, diag, attention_has_sequences(r));
+        plan->attention.smem_bytes = smem_bytes(r, t, plan, diag, attention_has_sequences(r));
         if (plan->attention.smem_bytes <= r->device->smem_bytes)
             return true;
     }
