@@ -281,9 +281,19 @@ void forward_only_where(struct launch *launch, enum sym size, int32_t least, int
     launch->most = most;
 }
 
+/* Up to so many tokens go one by one. Of packed sequences a launch knows how many there are together alone:
+   where the rest of a batch is not to count, none do. */
+static int32_t few_tokens(const struct emitter *e)
+{
+    const bool packed = problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0));
+    return packed && e->problem->deterministic == DETERMINISTIC_BATCH ? -1 : LINEAR_FEW;
+}
+
 void forward_few(struct forward *f)
 {
-    forward_only_where(forward_kernel(f, "fwd", f->plan->linear.slices), SYM_T, 0, LINEAR_FEW);
+    const int32_t most = few_tokens(f->e);
+    if (most >= 0)
+        forward_only_where(forward_kernel(f, "fwd", f->plan->linear.slices), SYM_T, 0, most);
 }
 
 void forward_place_ahead(struct forward *f)
@@ -296,7 +306,7 @@ void forward_ahead(struct forward *f, const char *role)
     struct launch *launch = forward_kernel(f, role, f->plan->linear.slices);
     launch->grid = linear_chunks(f->e, 1, SYM_H);
     launch->smem_bytes = f->plan->linear.inverse;
-    forward_only_where(launch, SYM_T, LINEAR_FEW + 1, INT32_MAX);
+    forward_only_where(launch, SYM_T, few_tokens(f->e) + 1, INT32_MAX);
 }
 
 void forward_chunks(struct forward *f)
@@ -304,18 +314,28 @@ void forward_chunks(struct forward *f)
     struct launch *launch = forward_kernel(f, "chunks", f->plan->linear.chunk_slices);
     launch->threads = f->plan->linear.chunk_threads;
     launch->smem_bytes = f->plan->linear.smem_bytes;
-    forward_only_where(launch, SYM_T, LINEAR_FEW + 1, INT32_MAX);
+    forward_only_where(launch, SYM_T, few_tokens(f->e) + 1, INT32_MAX);
 }
 
 /* part_layout of linear/additive_tiles.cuh: of the blocks that there are at most, and one a sequence. */
 void forward_place_parts(struct forward *f)
 {
+    enum { LEAST_BYTES = 256 };
     const struct linear_plan *to = &f->plan->linear;
+    if (!linear_has_pieces(to)) { /* kernels name it, and do not touch it */
+        f->parts = add_buffer(f->out, f->e, product_of(LEAST_BYTES));
+        return;
+    }
     struct product bytes = product_of((int64_t)to->part_bytes * (to->pieces + 1) * to->chunk_slices);
     product_times(&bytes, SYM_SEQS, 1);
     product_times(&bytes, SYM_H, 1);
     f->parts = add_buffer(f->out, f->e, bytes);
     f->out->buffer[f->parts].most = product_of(2ll * to->part_bytes * to->piece_blocks);
+}
+
+bool linear_has_pieces(const struct linear_plan *plan)
+{
+    return plan->pieces > 1;
 }
 
 void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan)
@@ -356,8 +376,12 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
             plan->row->linear->launches(&f);
         if (!l.moved[t])
             continue;
+        if (l.prepared[t] && few_tokens(e) < 0) {
+            linear_declare_mod(e, &l);
+            continue;
+        }
         linear_add_mod(e, &l, t, out);
         if (l.prepared[t])
-            forward_only_where(&out->launch[out->n_launches - 1], SYM_T, 0, LINEAR_FEW);
+            forward_only_where(&out->launch[out->n_launches - 1], SYM_T, 0, few_tokens(e));
     }
 }

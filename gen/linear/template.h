@@ -100,6 +100,12 @@ void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to)
    shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
 int linear_delta_lengths(const struct problem *p, const struct device *device); /* of linear_delta_sm90 */
+/* Of templates that cut few long sequences in pieces, which `blocks` blocks have at a time: how many at most,
+   of at least `from` tokens. How many there are follows from how many sequences there are: none, where that
+   is not to count. */
+void linear_plan_pieces(const struct kernel_request *r, struct linear_plan *to, int most, int from,
+                        int blocks);
+bool linear_has_pieces(const struct linear_plan *plan);
 /* The config of what is cut in pieces. */
 void linear_config_pieces(struct text_buf *t, const struct linear_plan *plan);
 

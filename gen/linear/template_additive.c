@@ -11,6 +11,7 @@
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { STEP = 16, WARP_COLUMNS = 16, MOST_COLUMN_WARPS = 4, KEY_STEP = 64 };
 
@@ -64,9 +65,7 @@ static void choose_pieces(const struct kernel_request *r, struct linear_plan *to
     const int warps = to->column_warps + (r->ir->linear.normalise ? 1 : 0);
     const int logs = linear_decay_form(r->ir) == DECAY_NONE ? 0 : to->steps * pad;
     const bool two = pad <= NARROW && to->chunk_threads <= TWO && 2 * to->smem_bytes < r->device->smem_bytes;
-    to->pieces = MOST_PIECES;
-    to->pieces_from = FROM;
-    to->piece_blocks = r->device->sm_count * (two ? 2 : 1);
+    linear_plan_pieces(r, to, MOST_PIECES, FROM, r->device->sm_count * (two ? 2 : 1));
     to->part_bytes = 4 * (warps * WARP_COLUMNS * pad + logs);
 }
 
@@ -81,10 +80,16 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     choose_pieces(r, to);
     snprintf(plan->reason, sizeof plan->reason,
              "decay %s: steps of %d tokens, %d at a time in room for %d times as many, %d blocks a head and "
-             "sequence, each with %d value channels; few sequences of %d tokens and more in up to %d pieces; "
-             "up to 16 tokens one by one",
+             "sequence, each with %d value channels; ",
              linear_decay_text(linear_decay_form(r->ir)), STEP, to->steps, to->stages, to->chunk_slices,
-             to->column_warps * WARP_COLUMNS, to->pieces_from, to->pieces);
+             to->column_warps * WARP_COLUMNS);
+    const size_t used = strlen(plan->reason);
+    if (linear_has_pieces(to))
+        snprintf(plan->reason + used, sizeof plan->reason - used,
+                 "few sequences of %d tokens and more in up to %d pieces; up to 16 tokens one by one",
+                 to->pieces_from, to->pieces);
+    else
+        snprintf(plan->reason + used, sizeof plan->reason - used, "up to 16 tokens one by one");
     return true;
 }
 
@@ -100,10 +105,12 @@ static void launches(struct forward *f)
 {
     forward_place_parts(f);
     forward_few(f);
-    f->pieces = f->plan->linear.pieces;
-    (void)forward_of_pieces(f, "states", f->plan->linear.chunk_slices);
-    (void)forward_of_pieces(f, "chunks", f->plan->linear.chunk_slices);
-    f->pieces = 1;
+    if (linear_has_pieces(&f->plan->linear)) {
+        f->pieces = f->plan->linear.pieces;
+        (void)forward_of_pieces(f, "states", f->plan->linear.chunk_slices);
+        (void)forward_of_pieces(f, "chunks", f->plan->linear.chunk_slices);
+        f->pieces = 1;
+    }
     forward_chunks(f);
 }
 

@@ -66,9 +66,7 @@ enum { LEAST_PIECES = 4 };
 /* As many blocks as run at once; delta_parts there. */
 static void choose_pieces(const struct kernel_request *r, struct linear_plan *to, int pad)
 {
-    to->pieces = MOST_PIECES;
-    to->pieces_from = PIECES_FROM;
-    to->piece_blocks = r->device->sm_count;
+    linear_plan_pieces(r, to, MOST_PIECES, PIECES_FROM, r->device->sm_count);
     to->part_bytes = 4 * pad * (COLUMNS * to->groups + pad);
 }
 
@@ -97,6 +95,8 @@ static int64_t time_of(const struct problem *p, const struct device *device, int
 static int groups_of(const struct problem *p, const struct device *device)
 {
     const bool known = p->dim[SYM_T] > 0 && p->dim[SYM_SEQS] > 0 && p->dim[SYM_H] > 0;
+    if (p->dim[SYM_D_V] > COLUMNS && p->deterministic == DETERMINISTIC_BATCH)
+        return 2; /* for batches that fill the device, as such calls mostly have */
     if (!known || p->dim[SYM_D_V] <= COLUMNS)
         return 1;
     return time_of(p, device, 2) < time_of(p, device, 1) ? 2 : 1;
@@ -104,7 +104,10 @@ static int groups_of(const struct problem *p, const struct device *device)
 
 int linear_delta_lengths(const struct problem *p, const struct device *device)
 {
-    return p->dtype[DTYPE_Q] == LATHE_BF16 && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
+    return p->dtype[DTYPE_Q] == LATHE_BF16 && p->deterministic != DETERMINISTIC_BATCH &&
+                   groups_of(p, device) == 2
+               ? LENGTHS_MANY_BLOCKS
+               : 0;
 }
 
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves)
@@ -132,7 +135,8 @@ static bool sizes_sm90(const struct kernel_request *r, struct plan *plan, char *
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
     to->smem_bytes = linear_plan_delta_walk(r, to, groups_of(r->problem, r->device), false);
     choose_pieces(r, to, pad);
-    tell(r, plan, " by wgmma, few long sequences in pieces", to->groups * COLUMNS);
+    tell(r, plan, linear_has_pieces(to) ? " by wgmma, few long sequences in pieces" : " by wgmma",
+         to->groups * COLUMNS);
     return linear_has_room(r, to->smem_bytes, why);
 }
 
@@ -173,6 +177,8 @@ static void add_pieces(struct forward *f)
     const struct linear_plan *to = &f->plan->linear;
     const int columns = COLUMNS * to->groups;
     const int pad = round_up(f->e->problem->dim[SYM_D], STEP);
+    if (!linear_has_pieces(to))
+        return;
     f->pieces = to->pieces;
     (void)forward_of_pieces(f, "states", to->chunk_slices + (pad + columns - 1) / columns);
     struct launch *scan = forward_kernel(f, "scan", to->chunk_slices * columns / SCAN_COLUMNS);

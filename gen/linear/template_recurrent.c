@@ -47,6 +47,15 @@ void linear_plan_walks(const struct kernel_request *r, struct plan *plan)
              columns_of(d, to->warps));
 }
 
+void linear_plan_pieces(const struct kernel_request *r, struct linear_plan *to, int most, int from,
+                        int blocks)
+{
+    const bool whole = r->problem->deterministic == DETERMINISTIC_BATCH;
+    to->pieces = whole ? 1 : most;
+    to->pieces_from = from;
+    to->piece_blocks = whole ? 0 : blocks;
+}
+
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to)
 {
     to->warps = 4;

@@ -90,7 +90,7 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
     (LINEAR_SLOTS_ALL & ~(LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER))) | NORMALISERS |                      \
         LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(VALUE_DECAY) | LINEAR_TAKES(ALL_TOKENS)
 
-#define ROW .form = PLAN_LINEAR, .ok = sizes, .config = config, .label = label
+#define ROW .form = PLAN_LINEAR, .ok = sizes, .config = config, .label = label, .any_batch = true
 #define FORWARD(of, kernels, more)                                                                           \
     ROW, .name = #of, .pass = LATHE_FORWARD, .linear = &(of), .file = "linear/" kernels, .beside = (more)
 #define BACKWARD(of, kernels, more)                                                                          \

@@ -19,7 +19,7 @@ struct linear_plan {
     int steps;         /* linear/additive.cuh: steps of 16 tokens in a chunk, */
     int column_warps;  /* and warps that have 16 columns of the state each */
     int groups;        /* linear/delta_sm90.cuh: warpgroups of a block with 64 columns of the state each */
-    int pieces;        /* of a sequence at most, where sequences are few and long; 0: always whole */
+    int pieces;        /* of a sequence at most, where sequences are few and long; 1: always whole */
     int pieces_from;   /* tokens */
     int piece_blocks;  /* at most */
     int part_bytes;    /* of what a block's piece adds to the state */

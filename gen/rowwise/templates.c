@@ -96,13 +96,13 @@ static const struct launch_file BESIDE_SCAN[] = {{"lookback", "rowwise/inner_sca
              .define = define_cluster, .config = config_scan, .label = label, .beside = BESIDE_SCAN
 #define INNER                                                                                                \
     ANY_ROW, .form = PLAN_ROW_INNER, .file = "rowwise/inner.cuh", .ok = plan_inner,                          \
-             .define = define_cluster, .config = config_inner, .label = label
+             .define = define_cluster, .config = config_inner, .label = label, .any_batch = true
 #define STAGED                                                                                               \
     ANY_ROW, .form = PLAN_ROW_STAGED, .file = "rowwise/staged.cuh", .ok = plan_staged,                       \
-             .define = define_cluster, .config = config_staged, .label = label
+             .define = define_cluster, .config = config_staged, .label = label, .any_batch = true
 #define REGISTERS                                                                                            \
     ANY_ROW, .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_registers,              \
-             .define = define_cluster, .config = config_registers, .label = label
+             .define = define_cluster, .config = config_registers, .label = label, .any_batch = true
 const struct template_row rowwise_templates[] = {
     {.name = "rowwise_inner_scan", .pass = LATHE_FORWARD, SCAN},
     {.name = "rowwise_inner_scan_bwd", .pass = LATHE_BACKWARD, SCAN},
@@ -117,7 +117,8 @@ const struct template_row rowwise_templates[] = {
      .file = "rowwise/single.cuh",
      .ok = plan_rowwise,
      .config = config_single,
-     .label = label},
+     .label = label,
+     .any_batch = true},
     {.name = "rowwise_registers", .pass = LATHE_FORWARD, REGISTERS},
     {.name = "rowwise_bwd", .pass = LATHE_BACKWARD, REGISTERS},
     {.name = NULL},

@@ -21,6 +21,12 @@ struct call {
     size_t offset[MAX_BUFFERS];
 };
 
+/* States are those of sequences where no list says which. */
+static bool is_of_sequences(const struct scene *s, int sym)
+{
+    return sym == SYM_SEQS || (sym == SYM_SLOTS && s->problem.dim[SYM_SLOTS] == s->problem.dim[SYM_SEQS]);
+}
+
 /* Is the first dim of an argument one of sequences, as a call of this problem counts them? */
 static bool is_by_sequence(const struct scene *s, int i)
 {
@@ -28,14 +34,14 @@ static bool is_by_sequence(const struct scene *s, int i)
     if (lathe__is_host_value(a) || a->ndim == 0)
         return false;
     const int sym = lathe__dim_here(&s->problem, a->dim[0]).sym;
-    return sym == SYM_SEQS || (sym == SYM_B && !s->problem.packed);
+    return is_of_sequences(s, sym) || (sym == SYM_B && !s->problem.packed);
 }
 
 static bool is_judged(const struct scene *s, int i)
 {
     const struct sig_arg *a = &s->sig.arg[s->which[i]];
     return tensor_is_output(&s->tensor[i]) && a->ndim > 0 &&
-           (a->dim[0].sym == SYM_B || a->dim[0].sym == SYM_SEQS);
+           (a->dim[0].sym == SYM_B || is_of_sequences(s, a->dim[0].sym));
 }
 
 /* How many keys the sequence has in use; -1: all that there is room for. */
@@ -155,14 +161,47 @@ static bool is_poison(const unsigned char *at, size_t bytes)
     return all;
 }
 
-/* Every element that was written has the bits of `all`; how many there are. -1: one has not. */
-static int64_t count_same(const struct tensor *t, const unsigned char *all)
+/* Which of the tokens along a dim are the sequence's, where they lie one behind the other. False: no other
+ * are there. */
+static bool tokens_of(const struct scene *s, int sym, int64_t sequence, int64_t range[2])
 {
+    static const char *const list[][2] = {{"cu", "cu"}, {"cu_q", "cu_q"}, {"cu_kv", "cu_q"}};
+    const char *const *name = list[sym == SYM_T ? 0 : sym == SYM_Q ? 1 : 2];
+    if (!s->problem.packed || (sym != SYM_T && sym != SYM_Q && sym != SYM_KV))
+        return false;
+    for (int k = 1; k >= 0; k--)
+        for (int i = 0; i < s->n; i++)
+            if (strcmp(s->tensor[i].name, name[k]) == 0) {
+                range[0] = (int64_t)s->tensor[i].value[sequence];
+                range[1] = (int64_t)s->tensor[i].value[sequence + 1];
+            }
+    return true;
+}
+
+/* Is an element of the sequence? What has no sequence a kernel may leave or fill with zeros. */
+static bool is_own(const struct scene *s, int i, int64_t flat, int64_t sequence)
+{
+    const struct tensor *t = &s->tensor[i];
+    bool own = true;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        int64_t range[2] = {0, 0};
+        const int64_t at = flat % t->shape[d];
+        flat /= t->shape[d];
+        if (tokens_of(s, s->sig.arg[s->which[i]].dim[d].sym, sequence, range))
+            own = own && at >= range[0] && at < range[1];
+    }
+    return own;
+}
+
+/* Every element that was written has the bits of `all`; how many there are. -1: one has not. */
+static int64_t count_same(const struct scene *s, int i, const unsigned char *all, int64_t sequence)
+{
+    const struct tensor *t = &s->tensor[i];
     const size_t bytes = lathe_dtype_size(t->dtype);
     int64_t n = 0;
-    for (int64_t i = 0; i < t->count; i++) {
-        const size_t at = (size_t)tensor_place(t, i) * bytes;
-        if (is_poison(t->block.data + at, bytes))
+    for (int64_t k = 0; k < t->count; k++) {
+        const size_t at = (size_t)tensor_place(t, k) * bytes;
+        if (!is_own(s, i, k, sequence) || is_poison(t->block.data + at, bytes))
             continue;
         if (memcmp(t->block.data + at, all + at, bytes) != 0)
             return -1;
@@ -178,7 +217,7 @@ static bool is_same(const struct scene *s, unsigned char *const *all, int64_t se
     for (int i = 0; i < s->n; i++) {
         if (!is_judged(s, i))
             continue;
-        const int64_t n = count_same(&s->tensor[i], all[i]);
+        const int64_t n = count_same(s, i, all[i], sequence);
         if (n < 0) {
             snprintf(why, size, "%s of sequence %d has other bits where it is alone", s->tensor[i].name,
                      (int)sequence);
@@ -186,9 +225,9 @@ static bool is_same(const struct scene *s, unsigned char *const *all, int64_t se
         }
         written += n;
     }
-    if (written == 0)
+    if (written == 0 && !s->problem.packed) /* packed ones may be empty */
         snprintf(why, size, "sequence %d got nothing where it was alone", (int)sequence);
-    return written > 0;
+    return written > 0 || s->problem.packed;
 }
 
 static bool has_maps(const struct kernel *k)

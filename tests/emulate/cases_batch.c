@@ -39,9 +39,45 @@ static const struct {
     {"mla", "attention_bwd_slices", LATHE_BF16, 1, 80, 320, 256, 2, 2, 4, 1, 40, 97, -1, DENSE},
 };
 
+/* Linear attention: long sequences that would be cut in pieces, few tokens, packed sequences of any length.
+ */
+static const struct {
+    const char *name, *text, *template_name;
+    lathe_dtype dtype;
+    lathe_pass pass;
+    int sm, b, seqs, h, t;
+} LINEAR[] = {
+    {"by_token", SPEC_by_token, "linear_additive", LATHE_BF16, 0, 80, 2, 2, 2, 2400},
+    {"by_token", SPEC_by_token, "linear_additive", LATHE_BF16, 0, 90, 1, 5, 2, 300},
+    {"by_key", SPEC_by_key, "linear_additive", LATHE_F16, 0, 80, 1, 6, 2, 40},
+    {"delta_rule", SPEC_delta_rule, "linear_delta", LATHE_BF16, 0, 80, 1, 5, 2, 300},
+    {"gated_delta", SPEC_gated_delta, "linear_delta", LATHE_BF16, 0, 80, 3, 3, 2, 12},
+    {"keyed_delta", SPEC_keyed_delta, "linear_keyed_delta", LATHE_BF16, 0, 80, 1, 4, 2, 150},
+    {"by_token", SPEC_by_token, "linear_additive_bwd", LATHE_BF16, 1, 80, 1, 4, 2, 200},
+    {"gated_delta", SPEC_gated_delta, "linear_delta_bwd", LATHE_BF16, 1, 80, 1, 4, 2, 200},
+};
+
+static void add_linear(struct case_list *list)
+{
+    for (int i = 0; i < COUNT(LINEAR); i++) {
+        struct test_case c =
+            case_of_attention("batch", LINEAR[i].name, LINEAR[i].text, LINEAR[i].dtype, 64, 64, LINEAR[i].sm);
+        c.template_name = LINEAR[i].template_name;
+        c.pass = LINEAR[i].pass;
+        c.deterministic = DETERMINISTIC_BATCH;
+        c.dim[SYM_B] = LINEAR[i].b;
+        c.dim[SYM_H] = c.dim[SYM_H_K] = LINEAR[i].h;
+        c.dim[SYM_T] = LINEAR[i].t;
+        c.dim[SYM_SEQS] = c.dim[SYM_SLOTS] = LINEAR[i].seqs;
+        c.without = LINEAR[i].b < LINEAR[i].seqs ? " state_index " : " cu state_index ";
+        case_add(list, &c);
+    }
+}
+
 void group_batch(struct case_list *list, bool full)
 {
     (void)full;
+    add_linear(list);
     for (int i = 0; i < COUNT(CASES); i++) {
         const bool in_lists = strstr(CASES[i].without, "used_kv") == NULL || CASES[i].b < CASES[i].seqs;
         struct test_case c = case_of_attention(in_lists ? "batch_varlen" : "batch", CASES[i].spec, NULL,

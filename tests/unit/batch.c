@@ -45,6 +45,12 @@ static const struct family {
     {KIND_ATTENTION,
      "b=1,cu_q=i32,page=16",
      {"seqs=1,q=1,kv=4000", "seqs=2,q=2,kv=4000", "seqs=2,q=400,kv=8000", "seqs=64,q=64,kv=96000"}},
+    {KIND_ROWWISE, "", {"rows=1", "rows=2", "rows=7", "rows=64", "rows=5000", "rows0=3,rows1=5,rows=100"}},
+    {KIND_LINEAR, "t=1", {"b=1", "b=2", "b=64"}},
+    {KIND_LINEAR, "t=9000", {"b=1", "b=2", "b=3", "b=64"}},
+    {KIND_LINEAR,
+     "b=1,cu=i32",
+     {"seqs=1,t=1", "seqs=1,t=9000", "seqs=2,t=2", "seqs=2,t=700", "seqs=64,t=64", "seqs=64,t=90000"}},
 };
 
 /* A line of a problem that may not be one of this spec: then of no batch. */
@@ -72,15 +78,17 @@ static bool counts_batch(const struct product *p)
     return any;
 }
 
-/* Parts of a row that are as many as the rest of the batch leaves room for. */
-static bool cuts_by_batch(const struct source *s)
+/* Parts of a row that are as many as the rest of the batch leaves room for; launches that there are by how
+ * many tokens all sequences have together. */
+static bool cuts_by_batch(const struct source *s, bool packed)
 {
     bool any = false;
     for (int l = 0; l < s->n_launches; l++) {
-        any |= counts_batch(&s->launch[l].grid);
-        for (int i = 0; i < s->launch[l].n_params; i++)
-            any |=
-                s->launch[l].param[i].kind == PARAM_PRODUCT && counts_batch(&s->launch[l].param[i].product);
+        const struct launch *launch = &s->launch[l];
+        any |= packed && launch->when != SYM_ONE && (launch->least > 1 || launch->most < INT32_MAX);
+        any |= counts_batch(&launch->grid);
+        for (int i = 0; i < launch->n_params; i++)
+            any |= launch->param[i].kind == PARAM_PRODUCT && counts_batch(&launch->param[i].product);
     }
     return any;
 }
@@ -90,15 +98,17 @@ static bool is_same_in_batches(const struct ir *ir, const struct device *device,
                                const struct family *f, const char *dims, int *made)
 {
     struct source first;
+    const bool packed = strstr(f->common, "cu") != NULL;
     const lathe_status wanted = make_line(ir, device, pass, f, dims, 0, &first);
-    bool same = wanted != LATHE_OK || !cuts_by_batch(&first);
+    bool same = wanted != LATHE_OK || !cuts_by_batch(&first, packed);
     if (!same)
         fprintf(stderr, "%s: keys are cut by the batch\n", first.label);
     for (int line = 1; line < MOST_LINES && f->line[line]; line++) {
         struct source other;
         const lathe_status status = make_line(ir, device, pass, f, dims, line, &other);
-        const bool equal = status == wanted &&
-                           (status != LATHE_OK || (source_same(&first, &other) && !cuts_by_batch(&other)));
+        const bool equal =
+            status == wanted &&
+            (status != LATHE_OK || (source_same(&first, &other) && !cuts_by_batch(&other, packed)));
         if (!equal)
             fprintf(stderr, "%s %s %s: %s,%s,%s is not as %s: %d %s, %d %s\n", ir->name, device->arch,
                     lathe__pass_text(pass), dims, f->common, f->line[line], f->line[0], (int)wanted,
@@ -140,7 +150,7 @@ static int check_shipped(enum kind kind, const char *dims)
         ir_free(ir);
     }
     printf("%s: %d families\n", dims, made);
-    CHECK(made >= 100);
+    CHECK(made >= 50);
     return differ;
 }
 
@@ -158,6 +168,50 @@ TEST_TIMEOUT(attention_of_f32_is_planned_without_the_batch, 300)
 TEST_TIMEOUT(attention_of_wide_heads_is_planned_without_the_batch, 300)
 {
     CHECK_EQ(check_shipped(KIND_ATTENTION, "dtype=bf16,h=16,h_kv=1,d=576,d_v=512"), 0);
+}
+
+TEST_TIMEOUT(linear_attention_is_planned_without_the_batch, 300)
+{
+    CHECK_EQ(check_shipped(KIND_LINEAR, "dtype=bf16,h=4,d=128"), 0);
+    CHECK_EQ(check_shipped(KIND_LINEAR, "dtype=f16,h=4,h_k=2,d=64,d_v=128"), 0);
+}
+
+TEST_TIMEOUT(rows_are_planned_without_the_others, 300)
+{
+    for (int n = 64; n <= 40000; n = 8 * n + 3) {
+        char dims[64];
+        snprintf(dims, sizeof dims, "dtype=bf16,n=%d", n);
+        CHECK_EQ(check_shipped(KIND_ROWWISE, dims), 0);
+    }
+}
+
+/* Scans along an inner dim are cut where there are few rows, by a template that another one stands in for.
+ * Gradients of points are summed by how many there are. */
+TEST(what_is_cut_by_the_batch_is_not_taken)
+{
+    static const struct {
+        const char *spec, *line, *template_name; /* NULL: refused */
+        lathe_pass pass;
+    } row[] = {{"cumsum", "dtype=bf16,rows=64,n=300", "rowwise_registers", LATHE_FORWARD},
+               {"embedding", "dtype=bf16", NULL, LATHE_BACKWARD}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct signature sig;
+        struct problem p;
+        struct plan plan;
+        char text[128];
+        lathe_error err = {.status = LATHE_OK};
+        struct ir *ir = load_signed(row[i].spec, row[i].pass, &sig);
+        snprintf(text, sizeof text, "%s,deterministic=batch", row[i].line);
+        CHECK_EQ(problem_parse(&sig, text, &p, &err), LATHE_OK);
+        const lathe_status status = plan_of(ir, row[i].pass, &p, &H100, &plan, &err);
+        CHECK_EQ(status, row[i].template_name ? LATHE_OK : LATHE_UNSUPPORTED);
+        if (status == LATHE_OK)
+            CHECK_STR(plan.row->name, row[i].template_name);
+        else
+            CHECK_HAS(err.text,
+                      "deterministic=batch is asked for, and how its sums are cut may depend on the batch");
+        ir_free(ir);
+    }
 }
 
 /* A batch that repeats keys by a stride of 0 has the portable template on Hopper, and a batch of one has not.

@@ -27,19 +27,20 @@ template <class PARAMS> DEV i64 first_row(const PARAMS &p)
     }
 }
 
-// A kernel's own parameters (own_params), of a result of T.
-template <class T> struct result_params : back_mod_params {
+// A kernel's own parameters (own_params), of a result of T. PARAMS is back_mod_params, which has `first` of sequences
+// alone: as a parameter of the template, so that its members are looked up where there is one.
+template <class T, class PARAMS> struct result_params : PARAMS {
     __device__ __forceinline__ void enter(i64 first_q, i64 first_kv)
     {
-        first = of_queries != 0 ? first_q : first_kv;
-        dst = dst == nullptr ? nullptr : static_cast<T *>(dst) + first * dst_t;
-        back_mod_params::enter(first_q, first_kv);
+        this->first = this->of_queries != 0 ? first_q : first_kv;
+        this->dst = this->dst == nullptr ? nullptr : static_cast<T *>(this->dst) + this->first * this->dst_t;
+        PARAMS::enter(first_q, first_kv);
     }
 };
-template <class T> DEV decltype(auto) own_result(const back_mod_params &launched)
+template <class T, class PARAMS> DEV decltype(auto) own_result(const PARAMS &launched)
 {
-    if constexpr (HAS_SEQUENCES<back_mod_params>) {
-        return result_params<T>{launched};
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        return result_params<T, PARAMS>{launched};
     } else {
         return (launched);
     }
