@@ -21,7 +21,8 @@ enum {
     IN_COMPLETION = 2048,
     IN_DRAW = 4096,
     IN_BENCH = 8192,
-    IN_REPORT = 16384
+    IN_REPORT = 16384,
+    IN_TRANSLATE = 32768
 };
 
 static const struct command COMMANDS[] = {
@@ -147,6 +148,15 @@ static const struct command COMMANDS[] = {
      cmd_list},
     {"show", IN_SHOW, 1, 1, "NAME", "print a spec that ships with lathe",
      "To begin a spec of your own: lathe show causal >mine.lua\n", cmd_show},
+    {"translate", IN_TRANSLATE, 1, INT_MAX, "FILE.py:NAME...", "print the spec of a mod of FlexAttention",
+     "Of a score_mod, a mask_mod (or BlockMask), or of one each, with the sizes that are said: lathe "
+     "translate "
+     "mods.py:near\n"
+     "q=1024 kv=1024. Runs `python3 -m lathe translate`, of Python with torch and lathe-kernels; "
+     "LATHE_PYTHON "
+     "names another\n"
+     "interpreter.\n",
+     cmd_translate},
     {"report", IN_REPORT, 0, 0, "", "versions, devices, NVRTC and caches, for a report of a fault",
      "What is missing has its reason. `python -m lathe` adds Python's versions.\n", cmd_report},
     {"manual", IN_MANUAL, 0, 0, "", "print the manual page, lathe(1)", "As nroff -man reads it.\n",

@@ -165,6 +165,7 @@ int cmd_cache(const struct options *o);
 int cmd_explain(const struct options *o);
 int cmd_list(const struct options *o);
 int cmd_report(const struct options *o);
+int cmd_translate(const struct options *o);
 int cmd_show(const struct options *o);
 int cmd_draw(const struct options *o);
 int cmd_bench(const struct options *o);

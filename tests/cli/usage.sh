@@ -7,7 +7,7 @@ expect 0 'exit codes:' '' "$LATHE" help
 expect 0 'exit codes:' '' "$LATHE" -h
 expect 0 'lathe 0.' '' "$LATHE" --version
 expect 0 'tested with 12.1, 12.4, 12.8 and 13.0' '' "$LATHE" --version
-for command in check gen compile aot run cache explain list show report manual completion; do
+for command in check gen compile aot run cache explain list show translate report manual completion; do
     expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
     expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
     expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
@@ -32,6 +32,13 @@ expect 0 "cache      $PWD/nowhere: not there yet" '' env LATHE_CACHE_DIR="$PWD/n
 expect 0 'CUDA_HOME /opt/none' '' env CUDA_HOME=/opt/none "$LATHE" report
 expect 2 '' 'usage: lathe report (given 1 operand)' "$LATHE" report now
 
+# translate is Python's; without it the tool says what is missing
+printf '#!/bin/sh\nshift 2\nprintf "%%s\\n" "$*"\n' >snake && chmod +x snake
+expect 0 'translate a.py:b q=7' '' env LATHE_PYTHON="$PWD/snake" "$LATHE" translate a.py:b q=7
+expect 3 '' 'translate: mods are functions of Python, and ./none cannot be run' env LATHE_PYTHON=./none "$LATHE" translate a.py:b
+expect 3 '' 'has no package lathe' env PYTHONPATH= LATHE_LIBRARY=/none LATHE_PYTHON=python3 "$LATHE" translate a.py:b
+expect 2 '' 'usage: lathe translate FILE.py:NAME...' "$LATHE" translate
+
 # operands
 expect 2 '' 'usage: lathe check SPEC...' "$LATHE" check
 expect 2 '' 'usage: lathe gen' "$LATHE" gen
@@ -49,7 +56,7 @@ for word in help --help -h; do
 done
 
 # help fits a terminal of 120 columns, and names start below each other
-for command in '' check gen compile aot run tune bench cache explain draw list show report manual completion; do
+for command in '' check gen compile aot run tune bench cache explain draw list show translate report manual completion; do
     expect 0 '*' '' sh -c "\"$LATHE\" help $command | awk 'length > 120 { print; bad = 1 } END { exit bad }'"
 done
 expect 0 '  bench      SPEC --lengths N,...   measure' '' "$LATHE" help

@@ -1,5 +1,5 @@
 """lathe.fla: FLA's functions beside a recurrence in float64, token by token, on the host device or a GPU; and FLA's
-registry of backends, the installed one where there is one, else fla_registry.py."""
+registry of backends, the installed one where there is one, else fla_registry.py. LATHE_TEST_LONG=1: 150 tokens."""
 
 import importlib
 import inspect
@@ -16,8 +16,9 @@ import lathe.fla as ours  # noqa: E402
 
 DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu")
 DTYPE, BOUND = (torch.float64, 1e-9) if DEVICE == "cpu" else (torch.float32, 5e-3)
-B, T, H, HV, D, V = 2, 11, 2, 4, 16, 24
-STARTS = [0, 4, 4, 9, 11]
+B, H, HV, D, V = 2, 2, 4, 16, 24
+# LATHE_TEST_LONG=1: more than a chunk, as is worth while on a GPU.
+T, STARTS = (150, [0, 70, 70, 129, 150]) if os.environ.get("LATHE_TEST_LONG") == "1" else (11, [0, 4, 4, 9, 11])
 
 
 def naive(q, k, v, *, decay=None, beta=None, u=None, scale=None, state=None, norm=None, reverse=False,
