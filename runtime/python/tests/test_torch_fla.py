@@ -22,16 +22,21 @@ T, STARTS = (150, [0, 70, 70, 129, 150]) if os.environ.get("LATHE_TEST_LONG") ==
 
 
 def naive(q, k, v, *, decay=None, beta=None, u=None, scale=None, state=None, norm=None, reverse=False,
-          normalize=False, starts=None, unit=False):  # fmt: skip
-    """o, the last state and the last sum of keys. decay broadcasts over [b, t, h, d, d_v], and is a logarithm."""
+          normalize=False, starts=None, unit=False, reads=None, writes=None, first=False, gate=None):  # fmt: skip
+    """o, the last state and the last sum of keys. decay broadcasts over [b, t, h, d, d_v], and is a logarithm. reads,
+    writes [b, t, h, d]: what reads the state, with `first` ahead of the decay, and what that is written under; a beta
+    stands for both. gate: of v."""
     if starts is not None:
         cut = lambda x, n: None if x is None else x[:, starts[n] : starts[n + 1]]  # noqa: E731
         one = lambda x, n: None if x is None else x[n : n + 1]  # noqa: E731
         parts = [naive(cut(q, n), cut(k, n), cut(v, n), decay=cut(decay, n), beta=cut(beta, n), u=u, scale=scale,
-                       state=one(state, n), norm=one(norm, n), reverse=reverse, normalize=normalize, unit=unit)
+                       state=one(state, n), norm=one(norm, n), reverse=reverse, normalize=normalize, unit=unit,
+                       reads=cut(reads, n), writes=cut(writes, n), first=first,
+                       gate=cut(gate, n))
                  for n in range(len(starts) - 1)]  # fmt: skip
         o, states, norms = zip(*parts)
         return torch.cat(o, 1), torch.cat(states), torch.cat(norms)
+    v = v if gate is None else v * gate
     if unit:
         q, k = (x / (x.square().sum(-1, True) + 1e-6).sqrt() for x in (q, k))
     n_heads = v.shape[2]
@@ -45,9 +50,13 @@ def naive(q, k, v, *, decay=None, beta=None, u=None, scale=None, state=None, nor
         before = S
         if decay is not None:
             S = S * decay[:, t].exp()
+        reader = key if reads is None else reads[:, t, :, :, None]
+        seen = (reader * (before if first else S)).sum(-2, True)
         if beta is not None:
-            value = beta[:, t, :, None, None] * (value - (key * S).sum(-2, True))
+            value = beta[:, t, :, None, None] * (value - seen)
         S = S + key * value
+        if writes is not None:
+            S = S + writes[:, t, :, :, None] * seen
         z = z + k[:, t]
         read = S if u is None else before + u[..., None] * key * value
         row = (query * read).sum(-2)
@@ -106,6 +115,23 @@ def of_delta(**more):
     return lambda a: {"beta": a.beta, **{n: f(a) for n, f in more.items()}}
 
 
+def of_rule(**more):
+    more = {"reads": lambda a: a.a, "writes": lambda a: a.b, **more}
+    return lambda a: {"first": True, **{n: f(a) for n, f in more.items()}}
+
+
+def of_comba(a):
+    p = a.get("p")
+    if p is not None:
+        p = p / (p.square().sum(-1, True) + 1e-6).sqrt()
+    return {"decay": token(a.g), "beta": a.beta, "first": True, "reads": p}
+
+
+def of_gdn2(a):
+    return {"decay": a.g[..., None], "beta": torch.ones_like(a.w[..., 0]), "gate": a.w,
+            "reads": a.b * a.k / (a.k.square().sum(-1, True) + 1e-6).sqrt()}  # fmt: skip
+
+
 by_token = of_delta(decay=lambda a: token(a.g))
 by_key = of_delta(decay=lambda a: a.g[..., None])
 LAYER = {"layer_idx": 3, "num_layers": 12}
@@ -130,6 +156,19 @@ CASES = [
     case("fused_recurrent_gla", {"gv": "bthv"}, lambda a: {"decay": a.gv[..., None, :]}),
     case("chunk_rwkv6", {"w": "bthd", "u": "hd"}, with_bonus),
     case("fused_recurrent_rwkv6", {"w": "bthd", "u": "hd"}, with_bonus, reverse=True),
+    case("chunk_dplr_delta_rule", {"a": "bthd", "b": "bthd", "gk": "bthd"}, of_rule(decay=lambda a: a.gk[..., None])),
+    case("fused_recurrent_dplr_delta_rule", {"a": "bthd", "b": "bthd", "gk": "bthd"},
+         of_rule(decay=lambda a: a.gk[..., None]), reverse=True, scale=0.5),
+    case("chunk_iplr_delta_rule", {"a": "bthd", "b": "bthd"}, of_rule()),
+    case("fused_recurrent_iplr_delta_rule", {"a": "bthd", "b": "bthd"}, of_rule(), reverse=True),
+    case("chunk_rwkv7", {"w": "bthd", "a": "bthd", "b": "bthd"}, of_rule(decay=lambda a: a.w[..., None]), scale=1.0),
+    case("fused_recurrent_rwkv7", {"w": "bthd", "a": "bthd", "b": "bthd"}, of_rule(decay=lambda a: a.w[..., None])),
+    case("fused_mul_recurrent_rwkv7", {"w": "bthd", "kk": "bthd", "a": "bthd"},
+         of_rule(decay=lambda a: a.w[..., None], reads=lambda a: -a.kk, writes=lambda a: a.kk * a.a), scale=1.0,
+         reverse=True),
+    case("chunk_comba", {"p": "bthd", "g": "bth", "beta": "bth"}, of_comba, use_qk_l2norm_in_kernel=True),
+    case("fused_recurrent_comba", {"g": "bth", "beta": "bth"}, of_comba, GROUPED, p=None, use_qk_l2norm_in_kernel=True),
+    case("chunk_gdn2", {"g": "bthd", "b": "bthd", "w": "bthv"}, of_gdn2, use_qk_l2norm_in_kernel=True),
     case("chunk_delta_rule", {"beta": "bth"}, of_delta(), use_qk_l2norm_in_kernel=True),
     case("fused_recurrent_delta_rule", {"beta": "bth"}, of_delta(), use_qk_l2norm_in_kernel=True, scale=0.5),
     case("chunk_gated_delta_rule", {"g": "bth", "beta": "bth"}, by_token, GROUPED, use_qk_l2norm_in_kernel=True),
@@ -190,7 +229,7 @@ def test_function(name, inputs, rule, heads, options, packed):
     if packed:
         call["cu_seqlens"] = torch.tensor(STARTS, device=DEVICE)
     function = getattr(ours, name)
-    query = {"r" if "rwkv6" in name else "q": a.q}
+    query = {"r" if "rwkv" in name else "q": a.q}
     o, final = function(**query, k=a.k, v=a.v, **call, **options, initial_state=(given, a.norm) if normalize else given,
                         output_final_state=True)  # fmt: skip
     made = [o, *(final if normalize else [final.transpose(-1, -2) if first else final])]

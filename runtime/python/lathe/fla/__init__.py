@@ -18,7 +18,10 @@ from ._call import op
 from ._registry import refused, register
 
 __all__ = [
-    "chunk_delta_rule", "chunk_gated_delta_rule", "chunk_gdn", "chunk_gla", "chunk_kda", "chunk_lightning_attn",
+    "chunk_comba", "chunk_delta_rule", "chunk_dplr_delta_rule", "chunk_gated_delta_rule", "chunk_gdn2",
+    "chunk_iplr_delta_rule", "chunk_rwkv7", "fused_mul_recurrent_rwkv7", "fused_recurrent_comba",
+    "fused_recurrent_dplr_delta_rule", "fused_recurrent_gdn2", "fused_recurrent_iplr_delta_rule",
+    "fused_recurrent_rwkv7", "chunk_gdn", "chunk_gla", "chunk_kda", "chunk_lightning_attn",
     "chunk_linear_attn", "chunk_retention", "chunk_rwkv6", "chunk_simple_gla", "fused_chunk_linear_attn",
     "fused_chunk_retention", "fused_chunk_simple_gla", "fused_recurrent_delta_rule",
     "fused_recurrent_gated_delta_rule", "fused_recurrent_gdn", "fused_recurrent_gla", "fused_recurrent_kda",
@@ -181,3 +184,67 @@ def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, 
                         use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, lower_bound=None,
                         state_v_first=False, cu_seqlens=None, **more):  # fmt: skip
     """See chunk_kda."""
+
+
+# ---- a reader and a writer -------------------------------------------------------------------------------------------
+
+
+@op(_rules.dplr)
+def chunk_dplr_delta_rule(q, k, v, a, b, gk, scale=None, initial_state=None, output_final_state=False,
+                          cu_seqlens=None, cu_seqlens_cpu=None, **more):  # fmt: skip
+    """a, b, gk [b, t, h, d]: what a reads of the state, before the decay e^gk, is added under b."""
+
+
+@op(_rules.dplr)
+def fused_recurrent_dplr_delta_rule(q, k, v, a, b, gk, scale=1.0, initial_state=None, output_final_state=False,
+                                    reverse=False, cu_seqlens=None):  # fmt: skip
+    """See chunk_dplr_delta_rule. As in FLA scale is 1 here; None: d^-0.5. reverse: from the last token to the first."""
+
+
+@op(_rules.iplr)
+def chunk_iplr_delta_rule(q, k, v, a, b, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
+                          cu_seqlens_cpu=None, **more):  # fmt: skip
+    """See chunk_dplr_delta_rule; there is no decay."""
+
+
+@op(_rules.iplr)
+def fused_recurrent_iplr_delta_rule(q, k, v, a, b, scale=None, initial_state=None, output_final_state=False,
+                                    reverse=False, cu_seqlens=None):  # fmt: skip
+    """See chunk_iplr_delta_rule. reverse: from the last token to the first."""
+
+
+@op(_rules.rwkv7)
+def chunk_rwkv7(r, w, k, v, a, b, scale=1.0, initial_state=None, output_final_state=True, cu_seqlens=None,
+                cu_seqlens_cpu=None, **more):  # fmt: skip
+    """w, a, b [b, t, h, d]: see chunk_dplr_delta_rule, whose gk is w."""
+
+
+@op(_rules.rwkv7)
+def fused_recurrent_rwkv7(r, w, k, v, a, b, scale=None, initial_state=None, output_final_state=True,
+                          cu_seqlens=None):  # fmt: skip
+    """See chunk_rwkv7. As in FLA scale is d^-0.5 here, unless it is given."""
+
+
+@op(_rules.rwkv7_by_rate)
+def fused_mul_recurrent_rwkv7(r, w, k, v, kk, a, scale=1.0, initial_state=None, output_final_state=False, reverse=False,
+                              cu_seqlens=None, **more):  # fmt: skip
+    """kk [b, t, h, d] is removed at the rate a [b, t, h, d]: chunk_rwkv7 with -kk and kk * a."""
+
+
+@op(_rules.comba)
+def chunk_comba(q, k, v, p, g, beta=None, scale=None, initial_state=None, output_final_state=False,
+                use_qk_l2norm_in_kernel=False, cu_seqlens=None, cu_seqlens_cpu=None, **more):  # fmt: skip
+    """p [b, t, h of q, d] reads the state before the decay, where the delta rule has k; without it k does."""
+
+
+fused_recurrent_comba = chunk_comba
+
+
+@op(_rules.gdn2)
+def chunk_gdn2(q, k, v, g, b, w, scale=None, initial_state=None, output_final_state=False,
+               use_qk_l2norm_in_kernel=False, state_v_first=False, cu_seqlens=None, cu_seqlens_cpu=None,
+               **more):  # fmt: skip
+    """g, b [b, t, h of v, d], w [b, t, h of v, d_v]: logarithms of decays; gates that erase and that write."""
+
+
+fused_recurrent_gdn2 = chunk_gdn2

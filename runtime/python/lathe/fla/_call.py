@@ -33,10 +33,14 @@ class Form:
     decay: str = ""
     delta: str = ""
     bonus: str = ""
+    reader: str = ""
+    writer: str = ""
+    value: str = ""
     scale: float | None = None
     unit: bool = False
     normalise: bool = False
     reverse: bool = False
+    read_first: bool = False
 
     def text(self) -> str:
         lines = ["return linear_attention {", f"  inputs    = {{ {', '.join(self._inputs())} }},"]
@@ -45,9 +49,14 @@ class Form:
         for slot in ("decay", "delta", "bonus"):
             if getattr(self, slot):
                 lines.append(f"  {slot:9} = function(at, x) return {getattr(self, slot)} end,")
+        for slot in ("reader", "writer"):
+            if getattr(self, slot):
+                lines.append(f"  {slot:9} = function(k, at, x) return {getattr(self, slot)} end,")
+        if self.value:
+            lines.append(f"  value_mod = function(v, at, x) return {self.value} end,")
         if self.scale is not None:
             lines.append(f"  scale     = {self.scale!r},")
-        for slot in ("normalise", "reverse"):
+        for slot in ("normalise", "reverse", "read_first"):
             if getattr(self, slot):
                 lines.append(f"  {slot:9} = true,")
         return "\n".join([*lines, "}"])
@@ -69,15 +78,15 @@ def function_of(form: Form, results: tuple[str, ...]) -> Function:
 
 
 class Call:
-    """inputs: tensors with their dims by name, or numbers. The rest by FLA's names; decay, delta and bonus are Lua."""
+    """inputs: tensors with their dims by name, or numbers. The rest by FLA's names; decay, delta and the like are Lua."""
 
-    def __init__(self, q, k, v, *, inputs=None, decay="", delta="", bonus="", scale=None, initial_state=None,
-                 output_final_state=False, state_v_first=False, cu_seqlens=None, use_qk_l2norm_in_kernel=False,
-                 normalize=False, reverse=False):  # fmt: skip
+    def __init__(self, q, k, v, *, inputs=None, decay="", delta="", bonus="", reader="", writer="", value="",
+                 read_first=False, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
+                 cu_seqlens=None, use_qk_l2norm_in_kernel=False, normalize=False, reverse=False):  # fmt: skip
         inputs = inputs or {}
         named = tuple((n, tuple(dims)) for n, (_, *dims) in inputs.items())
         flags = bool(use_qk_l2norm_in_kernel), bool(normalize), bool(reverse)
-        self.form = Form(named, decay, delta, bonus, _finite(scale), *flags)
+        self.form = Form(named, decay, delta, bonus, reader, writer, value, _finite(scale), *flags, read_first)
         self.wants_state, self.state_v_first = bool(output_final_state), bool(state_v_first)
         self.operands = {"q": q, "k": k, "v": v, **{n: given[0] for n, given in inputs.items()}}
         self._add_states(initial_state)
@@ -243,6 +252,7 @@ def op(rule):
         defaults = {p.name: p.default for p in parameters if p.name in names and p.default is not p.empty}
         known = frozenset(names)
         of_call = tuple(n for n in _OF_CALL if n in names)
+        tokens = ("q" if "q" in names else "r", "k", "v")
 
         def call_of(*args, **named) -> Call:
             named = _renamed(named)
@@ -251,7 +261,7 @@ def op(rule):
             given.update(zip(names, args))
             given.update(named)
             _check_rest(given, known)
-            return Call(*(given[n] for n in names[:3]), **rule(given), **{n: given[n] for n in of_call})
+            return Call(*(given[n] for n in tokens), **rule(given), **{n: given[n] for n in of_call})
 
         @torch.compiler.disable
         def apart(*args, **named):

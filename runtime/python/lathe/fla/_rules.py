@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 
+import torch
+
 from .. import _library as c
 
 _INDEX = {"b": "at.b", "h": "at.h", "t": "at.t", "d": "at.i", "d_v": "at.j"}
@@ -74,6 +76,54 @@ def kda(a) -> dict:
         return _with_delta(a, _decayed(a, g=_KEY))
     bias = None if a.dt_bias is None else a.dt_bias.reshape(a.v.shape[2], -1)
     return _with_delta(a, _gated(a, _KEY, bias, ("h", "d")))
+
+
+def _dplr(a, decay) -> dict:
+    """a reads the state before it is decayed, and b writes what it has read."""
+    rule = _decayed(a, **decay) if decay else {"inputs": {}}
+    rule["inputs"] |= {"reads": (a.a, *_KEY), "writes": (a.b, *_KEY)}
+    return {**rule, "reader": _read("reads", _KEY), "writer": _read("writes", _KEY), "read_first": True}
+
+
+def dplr(a) -> dict:
+    return _dplr(a, {"gk": _KEY})
+
+
+def iplr(a) -> dict:
+    return _dplr(a, {})
+
+
+def rwkv7(a) -> dict:
+    return _dplr(a, {"w": _KEY})
+
+
+def rwkv7_by_rate(a) -> dict:
+    """kk is removed at the rate a."""
+    rule = _decayed(a, w=_KEY)
+    rule["inputs"] |= {"kk": (a.kk, *_KEY), "rate": (a.a, *_KEY)}
+    kk = _read("kk", _KEY)
+    return {**rule, "reader": f"-{kk}", "writer": f"{kk} * {_read('rate', _KEY)}", "read_first": True}
+
+
+def comba(a) -> dict:
+    """p, in the place of the key, reads the state before it is decayed; where keys are of length 1, so is p."""
+    rule = _with_delta(a, _decayed(a, g=_HEAD))
+    if a.p is None:
+        return {**rule, "read_first": True}
+    p = a.p
+    if a.use_qk_l2norm_in_kernel:
+        wide = p.to(torch.promote_types(p.dtype, torch.float32))
+        p = (wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()).to(p.dtype)
+    rule["inputs"]["p"] = (p, "b", "h_k", "t", "d")
+    return {**rule, "reader": "x.p(at.b, at.h_k, at.t, at.i)", "read_first": True}
+
+
+def gdn2(a) -> dict:
+    """b erases, a gate for each key channel; w writes, one for each value channel."""
+    rule = _decayed(a, g=_KEY)
+    rule["inputs"] |= {"erase": (a.b, *_KEY), "write": (a.w, *_VALUE)}
+    return {**rule, "delta": "1.0", "reader": f"{_read('erase', _KEY)} * k",
+            "value": "x.write(at.b, at.h, at.t, at.i) * v"}  # fmt: skip
 
 
 def _with_delta(a, rule) -> dict:
