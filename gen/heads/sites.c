@@ -118,13 +118,14 @@ bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wis
 }
 
 bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wish,
-                       struct site_list *out, char *why)
+                       struct site_list *out, int *element, char *why)
 {
     struct diff_result g;
     if (fn->n_roots == 0)
         return true;
     if (!derive_roots(ir, fn->root, &seed, 1, &g, why))
         return false;
+    *element = adjoint_of_param(ir, &g, LEAF_X);
     const bool ok = list_sites(ir, &g, false, wish, out, why);
     diff_free(&g);
     return ok;

@@ -24,7 +24,8 @@ bool linear_back_derive(struct ir *w, struct linear_back *out, char *why)
     bool ok = true;
     for (int f = 0; f < LINEAR_FUNCTIONS && ok; f++) {
         const struct ir_fn *fn = linear_function_of(w, (enum linear_function)f);
-        ok = sites_of_function(w, fn, ir_param(w, LEAF_DX, nowhere), out->wanted, &out->site[f], why);
+        ok = sites_of_function(w, fn, ir_param(w, LEAF_DX, nowhere), out->wanted, &out->site[f], &out->key[f],
+                               why);
     }
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < w->mod[m].n_stages && ok; s++)
@@ -43,8 +44,11 @@ static void each_of_list(struct site_list *list, void (*f)(void *context, int *r
 void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
                            void *context)
 {
-    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++) {
         each_of_list(&b->site[k], f, context);
+        if (linear_slot_sees_key((enum linear_function)k) && linear_has(ir, (enum linear_function)k))
+            f(context, &b->key[k]);
+    }
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++) {
             f(context, &b->stage[m][s].root[0]);

@@ -10,6 +10,7 @@
 
 struct linear_back {
     struct site_list site[LINEAR_FUNCTIONS]; /* values from LEAF_DX, of a token or of a channel */
+    int key[LINEAR_FUNCTIONS];               /* of slots that see the key: its adjoint, from LEAF_DX */
     struct stage_back stage[MOD_COUNT][MAX_STAGES];
     bool wanted[MAX_INPUTS]; /* gradients of inputs */
 };

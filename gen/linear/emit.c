@@ -30,10 +30,8 @@ static void emit_config_of_spec(struct text_buf *t, const struct emitter *e)
         if (!linear_slot_sees_key((enum linear_function)k))
             text_add(t, "%s = %s, ", FUNCTION[k], yes(linear_has(e->spec, (enum linear_function)k)));
     text_add(t, "NORMALISE = %s;\n", yes(l->normalise));
-    if (linear_has(e->spec, OF_READER) || linear_has(e->spec, OF_WRITER) || l->read_first)
-        text_add(t, "constexpr bool HAS_READER = %s, HAS_WRITER = %s, READS_BEFORE = %s;\n",
-                 yes(linear_has(e->spec, OF_READER)), yes(linear_has(e->spec, OF_WRITER)),
-                 yes(l->read_first));
+    text_add(t, "constexpr bool HAS_READER = %s, HAS_WRITER = %s, READS_BEFORE = %s;\n",
+             yes(linear_has(e->spec, OF_READER)), yes(linear_has(e->spec, OF_WRITER)), yes(l->read_first));
     text_add(t, "constexpr bool CAUSAL = %s, REVERSE = %s, PACKED = %s;\n", yes(!l->all_tokens),
              yes(l->reverse), yes(problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0))));
     text_add(t, "} // namespace cfg\n");

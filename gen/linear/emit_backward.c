@@ -15,7 +15,7 @@
 
 #define AT_TOKEN "const inputs &x, const sizes &z, const head &h, const row &v, int i"
 
-enum { ROOTS_MAX = LINEAR_FUNCTIONS * 2 * MAX_SITES + MOD_COUNT * MAX_STAGES * (3 + 2 * MAX_SITES) };
+enum { ROOTS_MAX = LINEAR_FUNCTIONS * (1 + 2 * MAX_SITES) + MOD_COUNT * MAX_STAGES * (3 + 2 * MAX_SITES) };
 
 struct root_list {
     int n;
@@ -29,10 +29,18 @@ static void note_root(void *context, int *root)
     list->root[list->n++] = *root;
 }
 
-/* Sites of all functions, one after the other. */
-static int site_roots(const struct linear_back *b, int *root)
+static bool adjoins_key(const struct ir *w, int k)
+{
+    return linear_slot_sees_key((enum linear_function)k) && linear_has(w, (enum linear_function)k);
+}
+
+/* Sites of all functions, one after the other, and adjoints of the key. */
+static int site_roots(const struct ir *w, const struct linear_back *b, int *root)
 {
     int n = 0;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        if (adjoins_key(w, k))
+            root[n++] = b->key[k];
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++) {
             root[n++] = b->site[k].item[i].value;
@@ -51,6 +59,9 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
 #include "gen/ir/linear_slots.def"
 #undef LINEAR_SLOT
     };
+    static const char *const of_key[LINEAR_FUNCTIONS] = {/* of templates/linear/rule.cuh */
+                                                         [OF_READER] = "FUNCTIONS + 1",
+                                                         [OF_WRITER] = "FUNCTIONS + 2"};
     int n = 0;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         n += b->site[k].n;
@@ -61,7 +72,7 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
     text_add(out, "};\n    static constexpr int SITE_OF[] = {");
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
-            text_add(out, "%s, ", of[k]);
+            text_add(out, "%s, ", of_key[k] ? of_key[k] : of[k]);
     text_add(out, "FUNCTIONS};\n    static constexpr int SITE_FORM[] = {");
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
@@ -69,12 +80,30 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
     text_add(out, "SITE_HEAD};\n");
 }
 
+/* What flows back to the key from slots that see it. */
+static void emit_keys(struct functions *f, const struct linear_back *b)
+{
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++) {
+        if (!adjoins_key(f->e->w, k))
+            continue;
+        text_add(f->e->out, "    DEV float %s_back(" AT_TOKEN ", float k, float seed)\n    {\n",
+                 linear_slot_of((enum linear_function)k)->name);
+        emit_linear_scope(f);
+        scope_param(f->e, LEAF_X, "k");
+        scope_param(f->e, LEAF_DX, "seed");
+        emit_return(f->e, b->key[k], NULL);
+        text_add(f->e->out, "    }\n");
+    }
+}
+
 static void emit_sites(struct functions *f, const struct linear_back *b, bool addresses)
 {
     struct text_buf *out = f->e->out;
+    const bool keys = adjoins_key(f->e->w, OF_READER) || adjoins_key(f->e->w, OF_WRITER);
     int n = 0;
     text_add(out, "    template <int G> DEV %s\n    {\n",
              addresses ? "auto site_address(const grads &g, " AT_TOKEN ")"
+             : keys    ? "float site(" AT_TOKEN ", float seed, float k)"
                        : "float site(" AT_TOKEN ", float seed)");
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++) {
@@ -82,6 +111,7 @@ static void emit_sites(struct functions *f, const struct linear_back *b, bool ad
             n++;
             emit_linear_scope(f);
             scope_param(f->e, LEAF_DX, "seed");
+            scope_param(f->e, LEAF_X, "k");
             if (addresses)
                 emit_address(f->e, b->site[k].item[i].leaf);
             else
@@ -123,6 +153,7 @@ static void emit_variant_back(struct functions *f, const struct linear_back *b, 
         emit_mod_back(e, (enum mod)m, back[m], runs->mod[m] ? b->stage[m] : NULL);
     }
     emit_linear_functions(f);
+    emit_keys(f, b);
     emit_site_tables(e->out, b);
     emit_sites(f, b, false);
     emit_sites(f, b, true);
@@ -138,7 +169,7 @@ static void mark_roots(const struct emitter *e)
 bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct plan *plan,
                           struct text_buf *config, struct source *out)
 {
-    int sites[LINEAR_FUNCTIONS * 2 * MAX_SITES];
+    int sites[LINEAR_FUNCTIONS * (1 + 2 * MAX_SITES)];
     struct root_list list = {0};
     struct back_runs runs;
     struct functions f = {.e = e};
@@ -150,7 +181,7 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
     emit_linear_grads(e, b);
     emit_linear_back_launches(e, b, plan, out, &runs);
     emit_back_config(config, e, b, plan, &runs);
-    if (!linear_collect(&f, sites, site_roots(b, sites)))
+    if (!linear_collect(&f, sites, site_roots(e->w, b, sites)))
         return false;
     emit_variant_back(&f, b, &runs);
     return true;

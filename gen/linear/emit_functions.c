@@ -11,7 +11,7 @@
 
 bool linear_collect(struct functions *f, const int *more, int n_more)
 {
-    enum { MOST = LINEAR_FUNCTIONS * (1 + 2 * MAX_SITES) };
+    enum { MOST = LINEAR_FUNCTIONS * (2 + 2 * MAX_SITES) };
     int root[MOST];
     int n = 0;
     f->head = (struct field_set){.type = "head", .object = "h"};

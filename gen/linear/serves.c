@@ -64,11 +64,11 @@ static bool reads_first(const struct kernel_request *r, char *said)
     return r->ir->linear.read_first;
 }
 
-/* A bonus reads the state before the decay. */
+/* Both read the state before the decay. */
 static bool wants_value_decay_gradient(const struct kernel_request *r, char *said)
 {
     return r->pass == LATHE_BACKWARD && r->linear->back.site[OF_DECAY].n > 0 && decays_by_value(r, said) &&
-           has_bonus(r, said);
+           (has_bonus(r, said) || reads_first(r, said));
 }
 
 const struct feature linear_features[] = {
@@ -84,10 +84,11 @@ const struct feature linear_features[] = {
     [LINEAR_HAS_ALL_TOKENS] = {"causal = false", sees_all_tokens, NULL, NULL},
     [LINEAR_HAS_SCALE_GRADIENT] = {"a gradient of a scale", wants_scale_gradient, NULL,
                                    "leave the scale's inputs without grad = true"},
-    [LINEAR_HAS_VALUE_DECAY_GRADIENT] = {"a gradient of a decay by value channel beside a bonus",
-                                         wants_value_decay_gradient, NULL,
-                                         "leave the inputs of the decay without grad = true, or let it vary "
-                                         "with at.i"},
+    [LINEAR_HAS_VALUE_DECAY_GRADIENT] =
+        {"a gradient of a decay by value channel beside a bonus or read_first", wants_value_decay_gradient,
+         NULL,
+         "leave the inputs of the decay without grad = true, or let it vary "
+         "with at.i"},
     [LINEAR_HAS_READ_FIRST] = {"read_first = true", reads_first, NULL, NULL},
     {NULL, NULL, NULL, NULL}};
 

@@ -39,12 +39,14 @@ void linear_plan_walks(const struct kernel_request *r, struct plan *plan)
     to->slices = slices_of(d, d_v, to->warps);
     to->row_slices = slices_of(values, d, to->warps);
     to->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
-    snprintf(plan->reason, sizeof plan->reason,
-             "decay %s%s: token by token, %d blocks a head and sequence, each with %d value channels of the "
-             "state in registers",
-             linear_decay_text(linear_decay_form(r->ir)),
-             r->ir->linear.delta.n_roots > 0 ? " with the delta rule" : "", to->slices,
-             columns_of(d, to->warps));
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s%s%s: token by token, %d blocks a head and sequence, each with %d value channels of the "
+        "state in registers",
+        linear_decay_text(linear_decay_form(r->ir)),
+        r->ir->linear.delta.n_roots > 0 ? " with the delta rule" : "",
+        r->ir->linear.reader.n_roots + r->ir->linear.writer.n_roots > 0 ? " and vectors of its own" : "",
+        to->slices, columns_of(d, to->warps));
 }
 
 void linear_plan_pieces(const struct kernel_request *r, struct linear_plan *to, int most, int from,

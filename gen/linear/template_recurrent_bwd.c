@@ -53,15 +53,16 @@ static void place(struct recipe *r, bool gradient)
     const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const bool delta = l->delta.n_roots > 0;
+    const bool looks = delta || l->reader.n_roots > 0;
     const bool by_value = linear_decay_form(r->e->spec) == DECAY_VALUE;
     back_place_tokens(r, l->normalise, DIVIDED, 2);
-    back_place_tokens(r, delta, ERRORS, d_v);
-    back_place_tokens(r, delta, DX, d_v);
+    back_place_tokens(r, looks, ERRORS, d_v);
+    back_place_tokens(r, looks, DX, d_v);
     back_place_tokens(r, true, DQ_HEAD, d);
     back_place_tokens(r, true, DK_HEAD, d);
-    back_place_tokens(r, delta, DK_READ, d);
+    back_place_tokens(r, looks, DK_READ, d);
     back_place_tokens(r, gradient, DLOG, by_value ? d_v : d);
-    back_place_tokens(r, l->bonus.n_roots > 0, OWN, 1);
+    back_place_tokens(r, l->bonus.n_roots > 0 || looks != delta, OWN, looks != delta ? d : 1);
     if (gradient)
         place_saved(r, by_value);
 }

@@ -87,8 +87,8 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
 #define BF16        1u << LATHE_BF16
 #define NORMALISERS LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(F16_NORMALISER) | LINEAR_TAKES(BONUS_NORMALISED)
 #define EVERYTHING                                                                                           \
-    (LINEAR_SLOTS_ALL & ~(LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER))) | NORMALISERS |                      \
-        LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(VALUE_DECAY) | LINEAR_TAKES(ALL_TOKENS)
+    LINEAR_SLOTS_ALL | NORMALISERS | LINEAR_TAKES(READ_FIRST) | LINEAR_TAKES(KEY_DECAY) |                    \
+        LINEAR_TAKES(VALUE_DECAY) | LINEAR_TAKES(ALL_TOKENS)
 
 #define ROW .form = PLAN_LINEAR, .ok = sizes, .config = config, .label = label, .any_batch = true
 #define FORWARD(of, kernels, more)                                                                           \

@@ -195,12 +195,13 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   norm, dnorm_out, dnorm;
 //   again_o, divided: What follows is the workspace, [b, h, t, ..], each nullptr unless needed: o before its mod; 1
 //     / divisor and what flows back to the divisor.
-//   errors, dx: the delta rule: what is written before beta, and its gradient.
+//   errors, dx: the delta rule: what is written before beta, and its gradient; where a reader reads without it, what
+//     is read, and its gradient.
 //   dq_head, dk_head, dk_read: They are of each head of v: dq, dk, and what of dk comes from reading. In
 //     linear_delta_bwd and linear_delta_bwd_sm90 the first two are of each head of k: sums over its heads of v, as
 //     far as these are done.
 //   dlog, own: They are the gradient of the logarithms of decays, and with a bonus what the weight of a token's own
-//     pair gets: v dout, by its share of a normaliser.
+//     pair gets: v dout, by its share of a normaliser; without the delta rule the gradient of a writer.
 //   chunks, ends: They are tiles of states between chunks, and those at the ends of sequences, of bwd_chunks the
 //     sums of the ends.
 //   reads, writes: of bwd_chunks: q dq and k dk of a token, by slice of channels.
@@ -224,6 +225,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   struct head: b, h, h_kv, of make_head(); struct row: t, pos, of a token, of make_row(). scale();
 //   decay(): It is the natural logarithm, <= 0; i is the channel of k or of v, if it varies with that.
 //   delta(): beta. bonus();
+//   reader(), writer(): Where a spec has them: elements of a and b, of the key's element k (linear/rule.cuh); backward,
+//     reader_back(), writer_back(): what the key gets of their gradient.
 //   SITES, SITE_OF[], SITE_FORM[], WANTS[]: Only backward: reads of inputs with gradients, in which function each
 //     is, and whether a function has any.
 //   site(x, z, head, row, int i, float seed): Only backward. site_address(): Only backward.

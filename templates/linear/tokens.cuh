@@ -73,6 +73,23 @@ template <class T, int PAD, int TOKENS> struct fetcher {
     {
         put(to, [](int) { return 1.0f; });
     }
+    // f(n, element, x): what is made of element x of token n of the batch.
+    template <class F> __device__ __forceinline__ void put_made(float (&to)[TOKENS][PAD], const F &f) const
+    {
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * THREADS;
+            if (n < TOKENS * VECTORS) {
+                float x[4];
+                unpack_words<4, T>(w[i], x);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    x[k] = f(n / VECTORS, n % VECTORS * 4 + k, x[k]);
+                }
+                store_vec<4, float>(&to[n / VECTORS][n % VECTORS * 4], x);
+            }
+        }
+    }
 };
 
 // f(number of the token in the batch, place, element) for all elements of a batch, a thread each; some places do not

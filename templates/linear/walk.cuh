@@ -2,6 +2,7 @@
 // from.
 #pragma once
 #include "common/elements.cuh"
+#include "linear/rule.cuh"
 #include "linear/tokens.cuh"
 
 static_assert(linear_variant<variant, inputs>,
@@ -31,7 +32,7 @@ struct state_scale {
     }
 };
 
-struct batch { // of tokens, as the walk takes them
+struct batch : rule_vectors<columns::TOKENS, columns::PAD> { // of tokens, as the walk takes them
     static constexpr int TOKENS = columns::TOKENS;
     alignas(16) float q[TOKENS][columns::PAD];
     alignas(16) float k[TOKENS][columns::PAD];
@@ -135,6 +136,9 @@ template <class P, class T> struct column_loader {
         q.put(to.q, [&](int) { return w.scale; });
         k.put(to.k);
         v.put(to.v);
+        if constexpr (BY_RULE) {
+            put_vectors<variant>(*this, to, place, 0);
+        }
         each_of_batch<TOKENS, 1>(place, [&](int n, int at, int) {
             if constexpr (cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN) {
                 to.all[n] = w.all(p, at);
@@ -231,7 +235,9 @@ DEV void step(state_tile &state, const batch &b, int n, float (&sum)[WIDE], cons
         state.read(b.q[n], sum);
         add_times(sum, own_weight(b, n), value);
     }
-    if constexpr (WRITES) {
+    if constexpr (WRITES && BY_RULE) {
+        write_by_rule(state, b, n, value, error);
+    } else if constexpr (WRITES) {
         decay_state(state, b, n);
         if constexpr (cfg::DELTA) {
             float seen[WIDE] = {};

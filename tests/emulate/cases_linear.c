@@ -20,7 +20,9 @@ static const struct inline_spec SPECS[] = {
     {SPEC(normalised)},      {SPEC(all_tokens)},     {SPEC(all_normalised)},   {SPEC(backwards)},
     {SPEC(with_resets)},     {SPEC(mild_key)},       {SPEC(mixed_key)},        {SPEC(mild_bonus)},
     {SPEC(token_bonus)},     {SPEC(key_normalised)}, {SPEC(delta_by_head)},    {SPEC(delta_with_resets)},
-    {SPEC(delta_backwards)}, {SPEC(turned)},         {SPEC(normalised_bonus)},
+    {SPEC(delta_backwards)}, {SPEC(turned)},         {SPEC(normalised_bonus)}, {SPEC(read_and_write)},
+    {SPEC(read_before)},     {SPEC(read_backwards)}, {SPEC(delta_reader)},     {SPEC(delta_writer)},
+    {SPEC(delta_first)},     {SPEC(read_by_value)},
 };
 
 struct shape {
@@ -627,9 +629,27 @@ void group_linear(struct case_list *list, bool full)
     add_delta_back(list, "linear_delta_bwd", false);
     add_keyed(list);
     add_keyed_beside(list);
-    static const char *const SHIPPED[] = {
-        "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
-        "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};
+    static const char *const SHIPPED[] = {"linear",
+                                          "linear_elu",
+                                          "retention_linear",
+                                          "lightning",
+                                          "simple_gla",
+                                          "mamba2",
+                                          "gla",
+                                          "hgrn2",
+                                          "rwkv6",
+                                          "delta_rule",
+                                          "gated_delta",
+                                          "kda",
+                                          "flao",
+                                          "flao_lrpe",
+                                          "rwkv7",
+                                          "dplr",
+                                          "iplr",
+                                          "comba",
+                                          "gdn2",
+                                          "precond_gated_delta",
+                                          "precond_kda"};
     for (int i = 0; i < COUNT(SHIPPED); i++)
         for (int pass = 0; pass < 2; pass++)
             add_shipped(list, SHIPPED[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,

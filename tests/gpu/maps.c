@@ -383,11 +383,11 @@ static double products_of(const struct reference *r, const char *name, const cha
 }
 
 /* Token by token a token's pair with itself is on neither side of that difference, but beside a bonus, or of
- * a decay by value channel. */
+ * a decay by value channel, or where a token adds what it reads. */
 static bool reads_otherwise(const char *name)
 {
-    static const char *const OTHERWISE[] = {"rwkv6", "token_bonus", "normalised_bonus", "by_value",
-                                            "valued_delta"};
+    static const char *const OTHERWISE[] = {
+        "rwkv6", "token_bonus", "normalised_bonus", "by_value", "valued_delta", "rwkv7", "dplr"};
     bool is = false;
     for (size_t i = 0; i < sizeof OTHERWISE / sizeof *OTHERWISE; i++) {
         is |= strcmp(name, OTHERWISE[i]) == 0;

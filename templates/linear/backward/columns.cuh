@@ -120,6 +120,18 @@ struct column_gradients {
     const work &w;
     sums_to_end<columns::N> decay;
 
+    // What flows back to what a token has read.
+    __device__ __forceinline__ void store_seen(int place, const float (&x)[WIDE]) const
+    {
+        float own[columns::N];
+#pragma unroll
+        for (int i = 0; i < columns::N; i++) {
+            own[i] = x[i];
+        }
+        if (w.has(place) && columns::column() < w.left && lane_id() % ROW_LANES < 4) {
+            store_vec<columns::N, float>(p.dx + (line_of(p, w, place) * cfg::D_V + w.first + columns::column()), own);
+        }
+    }
     // By all lanes; lane % 4 says which of four tokens.
     __device__ __forceinline__ void store(int place, const float (&x)[WIDE], const batch &b, int n)
     {
@@ -212,6 +224,30 @@ template <int W> DEV void pick_of_four(const float (&all)[4][W], float (&own)[W]
     }
 }
 
+// Four tokens by the rule, from the last on: what they read gets its gradient, and then their values theirs.
+template <class S, class B, class OUT> DEV void four_back_by_rule(S &state, const B &b, int place, int first, OUT &out)
+{
+    float part[4][WIDE] = {};
+    float part_seen[4][WIDE] = {};
+#pragma unroll
+    for (int i = 3; i >= 0; i--) {
+        float value[WIDE];
+        load_value(b, first + i, 0.0f, value);
+        state.add(b.q[first + i], value);
+        back_by_rule(state, b, first + i, part[i], part_seen[i]);
+    }
+    const int n = first + lane_id() % 4;
+    float x[WIDE];
+    if constexpr (cfg::DELTA) {
+        pick_of_four(part, x);
+    } else {
+        pick_of_four(part_seen, x);
+        out.store_seen(place + n, x);
+        sum_rows_of_four(part, x);
+    }
+    out.store(place + n, x, b, n);
+}
+
 template <class LOADER> struct divided_loader { // with the divisor of o, and what flows back to it
     LOADER loader;
     DEV void put(const LOADER &l, batch &to, int place)
@@ -247,22 +283,26 @@ DEV void walk_back(batch (&shared)[2], LOADER &loader, state_tile &state, column
         }
 #pragma unroll 1
         for (int first = TOKENS - 4; first >= 0; first -= 4) {
-            float part[4][WIDE] = {};
+            if constexpr (BY_RULE) {
+                four_back_by_rule(state, b, place, first, out);
+            } else {
+                float part[4][WIDE] = {};
 #pragma unroll
-            for (int i = 3; i >= 0; i--) {
-                const int at = place + first + i;
-                const float factor =
-                    cfg::NORMALISE && w.has(at) ? loader.p.divided[2 * line_of(loader.p, w, at)] : 1.0f;
-                step_back<READS, WRITES>(state, b, first + i, factor, part[i]);
-            }
-            if constexpr (READS) {
-                float x[WIDE];
-                if constexpr (cfg::DELTA) {
-                    pick_of_four(part, x);
-                } else {
-                    sum_rows_of_four(part, x);
+                for (int i = 3; i >= 0; i--) {
+                    const int at = place + first + i;
+                    const float factor =
+                        cfg::NORMALISE && w.has(at) ? loader.p.divided[2 * line_of(loader.p, w, at)] : 1.0f;
+                    step_back<READS, WRITES>(state, b, first + i, factor, part[i]);
                 }
-                out.store(place + first + lane_id() % 4, x, b, first + lane_id() % 4);
+                if constexpr (READS) {
+                    float x[WIDE];
+                    if constexpr (cfg::DELTA) {
+                        pick_of_four(part, x);
+                    } else {
+                        sum_rows_of_four(part, x);
+                    }
+                    out.store(place + first + lane_id() % 4, x, b, first + lane_id() % 4);
+                }
             }
         }
         if (place > 0) {

@@ -34,11 +34,21 @@ using rows = shape<VALUES>;
 using row_tile = tile<VALUES>;
 constexpr int ROW_SLICES = (cfg::D + rows::COLUMNS - 1) / rows::COLUMNS;
 
-struct row_batch {
-    static constexpr int TOKENS = rows::TOKENS;
-    alignas(16) float x[TOKENS][rows::PAD];                                   // what is written
-    alignas(16) float out[TOKENS][rows::PAD];                                 // what flows back to o
-    alignas(16) float z[cfg::DELTA ? TOKENS : 1][cfg::DELTA ? rows::PAD : 4]; // and to v by the delta rule
+// Of tokens, where what they read is added beside their values: that.
+template <int TOKENS, int WIDE, bool THERE = ADDS_SEEN> struct seen_vectors {
+};
+template <int TOKENS, int WIDE> struct seen_vectors<TOKENS, WIDE, true> {
+    alignas(16) float u[TOKENS][WIDE];
+};
+
+// With four vectors along the values two batches of more would not find room.
+constexpr int ROW_TOKENS = ADDS_SEEN ? 4 : rows::TOKENS;
+
+struct row_batch : rule_vectors<ROW_TOKENS, rows::COLUMNS>, seen_vectors<ROW_TOKENS, rows::PAD> {
+    static constexpr int TOKENS = ROW_TOKENS;
+    alignas(16) float x[TOKENS][rows::PAD];                         // what is written
+    alignas(16) float out[TOKENS][rows::PAD];                       // what flows back to o
+    alignas(16) float z[LOOKS ? TOKENS : 1][LOOKS ? rows::PAD : 4]; // and to v by the delta rule
     alignas(16) float q[TOKENS][rows::COLUMNS];
     alignas(16) float k[TOKENS][rows::COLUMNS];
     alignas(16) float keys[TOKENS][DECAY_BY_KEY ? rows::COLUMNS : 4];

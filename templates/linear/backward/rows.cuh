@@ -17,7 +17,7 @@ using saved_rows = saved_tile<VALUES, rows::N, ROW_SLICES>;
 
 // The gradient of a decay is a difference in which a token's pair with itself is on both sides, however strong the
 // decays are. It is left out of both, and comes to dq and dk behind them.
-constexpr bool OWN_APART = GRADIENT_BY_KEY && !cfg::BONUS && cfg::CAUSAL;
+constexpr bool OWN_APART = GRADIENT_BY_KEY && !cfg::BONUS && cfg::CAUSAL && !ADDS_SEEN;
 
 template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves other values, in the workspace
     static constexpr int TOKENS = row_batch::TOKENS;
@@ -62,6 +62,9 @@ template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves oth
         }
         q.put(to.q, [&](int) { return w.scale; });
         k.put(to.k);
+        if constexpr (BY_RULE) {
+            put_vectors<variant>(*this, to, place, w.first);
+        }
         if constexpr (DECAY_BY_KEY) {
             each_of_batch<TOKENS, rows::COLUMNS>(
                 place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, w.first + i, cfg::D); });
@@ -80,7 +83,28 @@ template <bool DELTA> struct row_loader_of { // DELTA: the delta rule leaves oth
     }
 };
 
-using row_loader = row_loader_of<cfg::DELTA>;
+// With what tokens have read, and with its gradient, which goes where the delta rule's has the other sign.
+template <class LOADER> struct seen_loader : LOADER {
+    static constexpr int TOKENS = row_batch::TOKENS;
+    fetcher<float, rows::PAD, TOKENS> u, du;
+
+    __device__ __forceinline__ seen_loader(const linear_back_params &params, const work &of) : LOADER(params, of) {}
+    __device__ __forceinline__ void get(int place)
+    {
+        LOADER::get(place);
+        const i64 line = first_line(this->p, this->w) * cfg::D_V;
+        u.get(this->p.errors + line, cfg::D_V, cfg::D_V, this->w.s, place);
+        du.get(this->p.dx + line, cfg::D_V, cfg::D_V, this->w.s, place);
+    }
+    template <class B> __device__ __forceinline__ void put(B &to, int place) const
+    {
+        LOADER::put(to, place);
+        u.put(to.u);
+        du.put(to.z, [](int) { return -1.0f; });
+    }
+};
+
+using row_loader = typename pick<ADDS_SEEN, seen_loader<row_loader_of<cfg::DELTA>>, row_loader_of<cfg::DELTA>>::type;
 
 DEV void decay_rows(row_tile &t, const row_batch &b, int n)
 {
@@ -125,6 +149,42 @@ DEV bool writes_row(const work &w, int place)
 
 // ---- queries -----------------------------------------------------------------------------------------
 
+// Of the rule's vectors, this thread's columns.
+template <class B> DEV void reader_column(const B &b, int n, float (&x)[rows::N])
+{
+    load_vec<rows::N, float>(reader_at(b, n) + rows::column(), x);
+}
+template <class B> DEV void writer_column(const B &b, int n, float (&x)[rows::N])
+{
+    load_vec<rows::N, float>(writer_at(b, n) + rows::column(), x);
+}
+
+template <class B, class F>
+DEV void step_rows_by_rule(row_tile &t, const B &b, int n, float (&dq)[rows::N], float (&da)[rows::N], const F &ahead)
+{
+    if constexpr (LOOKS && cfg::READS_BEFORE) {
+        t.read(b.z[n], da);
+    }
+    decay_rows(t, b, n);
+    if constexpr (LOOKS && !cfg::READS_BEFORE) {
+        t.read(b.z[n], da);
+    }
+    if constexpr (OWN_APART) {
+        t.read(b.out[n], dq);
+    }
+    ahead();
+    float under[rows::N];
+    writer_column(b, n, under);
+    t.add(b.x[n], under);
+    if constexpr (ADDS_SEEN) {
+        column_of(b.b[n], under);
+        t.add(b.u[n], under);
+    }
+    if constexpr (!OWN_APART) {
+        t.read(b.out[n], dq);
+    }
+}
+
 // ahead(): where the state has been decayed, and the token has not written.
 template <bool READS, bool WRITES, class F>
 DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N], float (&dk)[rows::N], const F &ahead)
@@ -132,7 +192,9 @@ DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N],
     if constexpr (READS && cfg::BONUS) {
         t.read(b.out[n], dq);
     }
-    if constexpr (WRITES) {
+    if constexpr (BY_RULE) {
+        step_rows_by_rule(t, b, n, dq, dk, ahead);
+    } else if constexpr (WRITES) {
         float k[rows::N];
         column_of(b.k[n], k);
         decay_rows(t, b, n);
@@ -145,7 +207,7 @@ DEV void step_rows(row_tile &t, const row_batch &b, int n, float (&dq)[rows::N],
         ahead();
         t.add(b.x[n], k);
     }
-    if constexpr (READS && !cfg::BONUS && !OWN_APART) {
+    if constexpr (READS && !cfg::BONUS && !OWN_APART && !BY_RULE) {
         t.read(b.out[n], dq);
     }
 }
@@ -163,7 +225,7 @@ DEV void store_queries(const linear_back_params &p, const work &w, const row_bat
     for (int i = 0; i < rows::N; i++) {
         read[i] = -dk[i];
     }
-    if constexpr (cfg::DELTA) {
+    if constexpr (LOOKS) {
         store_vec<rows::N, float>(key_row(p.dk_read, p, w, place), read);
     }
 }
@@ -200,7 +262,7 @@ template <bool READS, bool WRITES> DEV void walk_rows(row_batch (&shared)[2], ro
                 float dq[rows::N];
                 float dk[rows::N] = {};
                 sum_rows_of_four(part_q, dq);
-                if constexpr (cfg::DELTA) {
+                if constexpr (LOOKS) {
                     sum_rows_of_four(part_k, dk);
                 }
                 store_queries(loader.p, w, b, place + first + lane_id() % 4, first + lane_id() % 4, dq, dk);
@@ -327,6 +389,119 @@ struct key_gradients {
             }
         }
     }
+    // The same by the rule. db: of what is read, where that is added under a writer of its own.
+    template <class B> __device__ __forceinline__ void
+    store_by_rule(const B &b, int place, int n, const float (&dk)[rows::N], const float (&db)[rows::N], float own)
+    {
+        const bool writes = writes_row(w, place);
+        float all[rows::N];
+        column_of(b.q[n], all);
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            all[i] = OWN_APART ? dk[i] + own * all[i] : dk[i];
+        }
+        if (writes) {
+            store_vec<rows::N, float>(key_row(p.dk_head, p, w, place), all);
+        }
+        if (ADDS_SEEN && writes) {
+            store_vec<rows::N, float>(key_row(p.own, p, w, place), db);
+        }
+        if constexpr (GRADIENT_BY_KEY) {
+            float sum[rows::N] = {};
+            if (w.has(place) && rows::column() < w.left) {
+                add_terms_by_rule(b, place, n, dk, db, sum);
+            }
+            if constexpr (OWN_APART) {
+                __syncwarp(); // others have read it, too
+                if (writes) {
+                    float under[rows::N];
+                    writer_column(b, n, under);
+                    add_own(place, own, under);
+                }
+            }
+            finish_decay(b, place, n, writes, sum);
+        }
+    }
+    // What the reader reads is of the token before, where that is ahead of the decay.
+    template <class B>
+    __device__ __forceinline__ void add_terms_by_rule(const B &b, int place, int n, const float (&dk)[rows::N],
+                                                      const float (&db)[rows::N], float (&sum)[rows::N])
+    {
+        const bool last = OWN_APART && is_end(w, place + 1); // what is saved is the state ahead of what it writes
+        const int looks = cfg::READS_BEFORE ? place + 1 : place;
+        float x[rows::N];
+        float dx[rows::N];
+        column_of(b.q[n], x); // times the scale
+        load_vec<rows::N, float>(key_row(p.dq_head, p, w, place), dx);
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            sum[i] += x[i] * dx[i];
+        }
+        writer_column(b, n, x);
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            sum[i] -= last ? 0.0f : x[i] * dk[i];
+        }
+        if constexpr (ADDS_SEEN) {
+            column_of(b.b[n], x);
+#pragma unroll
+            for (int i = 0; i < rows::N; i++) {
+                sum[i] -= x[i] * db[i];
+            }
+        }
+        if (LOOKS && (!cfg::READS_BEFORE || (looks % CHUNK != 0 && w.has(looks)))) {
+            next_reader(b, looks, n, x);
+            load_vec<rows::N, float>(key_row(p.dk_read, p, w, looks), dx);
+#pragma unroll
+            for (int i = 0; i < rows::N; i++) {
+                sum[i] += x[i] * dx[i];
+            }
+        }
+    }
+    // The reader of the token at `looks`, which is n of the batch or the one behind it.
+    template <class B>
+    __device__ __forceinline__ void next_reader(const B &b, int looks, int n, float (&x)[rows::N]) const
+    {
+        if constexpr (cfg::READS_BEFORE) {
+            load_vec<rows::N, cfg::element_k>(elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h +
+                                                                                sequence::token(w.s, looks) * p.k_t +
+                                                                                w.first + rows::column()),
+                                              x);
+#pragma unroll
+            for (int i = 0; i < rows::N; i++) {
+                x[i] = made_reader<variant>(p, w, looks, w.first + rows::column() + i, x[i]);
+            }
+        } else {
+            reader_column(b, n, x);
+        }
+    }
+    template <class B>
+    __device__ __forceinline__ void finish_decay(const B &b, int place, int n, bool writes, float (&sum)[rows::N])
+    {
+        decay.take_four(sum);
+        float loss[rows::N];
+        if constexpr (DECAY_BY_KEY) {
+            column_of(b.keys[n], loss);
+        }
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            sum[i] = forgets(DECAY_BY_KEY ? loss[i] : b.all[n]) ? 0.0f : sum[i];
+        }
+        if (writes) {
+            store_vec<rows::N, float>(key_row(p.dlog, p, w, place), sum);
+        }
+    }
+    __device__ __forceinline__ void add_own(int place, float own, const float (&under)[rows::N]) const
+    {
+        float *at = key_row(p.dq_head, p, w, place);
+        float dq[rows::N];
+        load_vec<rows::N, float>(at, dq);
+#pragma unroll
+        for (int i = 0; i < rows::N; i++) {
+            dq[i] += own * under[i];
+        }
+        store_vec<rows::N, float>(at, dq);
+    }
     // To dq.
     __device__ __forceinline__ void add_own_pair(const row_batch &b, int place, int n, float own) const
     {
@@ -382,6 +557,60 @@ struct key_gradients {
     }
 };
 
+template <class B>
+DEV void step_rows_back_by_rule(row_tile &t, const B &b, int n, float (&dk)[rows::N], float (&db)[rows::N])
+{
+    float q[rows::N];
+    float a[rows::N];
+    column_of(b.q[n], q);
+    reader_column(b, n, a);
+#pragma unroll
+    for (int i = 0; i < rows::N; i++) {
+        a[i] = -a[i];
+    }
+    if constexpr (!OWN_APART) {
+        t.add(b.out[n], q);
+    }
+    t.read(b.x[n], dk);
+    if constexpr (ADDS_SEEN) {
+        t.read(b.u[n], db);
+    }
+    if constexpr (OWN_APART) {
+        t.add(b.out[n], q);
+    }
+    if constexpr (LOOKS && !cfg::READS_BEFORE) {
+        t.add(b.z[n], a);
+    }
+    decay_rows(t, b, n);
+    if constexpr (LOOKS && cfg::READS_BEFORE) {
+        t.add(b.z[n], a);
+    }
+}
+
+// Four tokens, from the last on.
+template <class B> DEV void four_rows_back_by_rule(row_tile &t, const B &b, int place, int first, key_gradients &out)
+{
+    float part[4][rows::N] = {};
+    float part_b[4][rows::N] = {};
+    float own_part[4][1] = {};
+#pragma unroll
+    for (int i = 3; i >= 0; i--) {
+        step_rows_back_by_rule(t, b, first + i, part[i], part_b[i]);
+        own_part[i][0] = OWN_APART ? own_pair(b, first + i) : 0.0f;
+    }
+    float dk[rows::N];
+    float db[rows::N] = {};
+    float own[1] = {};
+    sum_rows_of_four(part, dk);
+    if constexpr (ADDS_SEEN) {
+        sum_rows_of_four(part_b, db);
+    }
+    if constexpr (OWN_APART) {
+        sum_rows_of_four(own_part, own);
+    }
+    out.store_by_rule(b, place + first + lane_id() % 4, first + lane_id() % 4, dk, db, own[0]);
+}
+
 template <bool READS, bool WRITES>
 DEV void walk_rows_back(row_batch (&shared)[2], row_loader &loader, row_tile &t, key_gradients &out)
 {
@@ -403,21 +632,25 @@ DEV void walk_rows_back(row_batch (&shared)[2], row_loader &loader, row_tile &t,
         }
 #pragma unroll 1
         for (int first = TOKENS - 4; first >= 0; first -= 4) {
-            float part[4][rows::N] = {};
-            float own_part[4][1] = {};
+            if constexpr (BY_RULE) {
+                four_rows_back_by_rule(t, b, place, first, out);
+            } else {
+                float part[4][rows::N] = {};
+                float own_part[4][1] = {};
 #pragma unroll
-            for (int i = 3; i >= 0; i--) {
-                step_rows_back<READS, WRITES>(t, b, first + i, part[i]);
-                own_part[i][0] = OWN_APART ? own_pair(b, first + i) : 0.0f;
-            }
-            if constexpr (READS) {
-                float dk[rows::N];
-                float own[1] = {};
-                sum_rows_of_four(part, dk);
-                if constexpr (OWN_APART) {
-                    sum_rows_of_four(own_part, own);
+                for (int i = 3; i >= 0; i--) {
+                    step_rows_back<READS, WRITES>(t, b, first + i, part[i]);
+                    own_part[i][0] = OWN_APART ? own_pair(b, first + i) : 0.0f;
                 }
-                out.store(b, place + first + lane_id() % 4, first + lane_id() % 4, dk, own[0]);
+                if constexpr (READS) {
+                    float dk[rows::N];
+                    float own[1] = {};
+                    sum_rows_of_four(part, dk);
+                    if constexpr (OWN_APART) {
+                        sum_rows_of_four(own_part, own);
+                    }
+                    out.store(b, place + first + lane_id() % 4, first + lane_id() % 4, dk, own[0]);
+                }
             }
         }
         if (place > 0) {

@@ -172,7 +172,8 @@ struct site_sums { // over the tokens of a warp, as far as the address allows
 
 template <int G> DEV constexpr bool has_channels()
 {
-    return variant::SITE_OF[G] == OF_BONUS || (variant::SITE_OF[G] == OF_DECAY && (DECAY_BY_KEY || DECAY_BY_VALUE));
+    return variant::SITE_OF[G] == OF_BONUS || variant::SITE_OF[G] == OF_READER || variant::SITE_OF[G] == OF_WRITER ||
+           (variant::SITE_OF[G] == OF_DECAY && (DECAY_BY_KEY || DECAY_BY_VALUE));
 }
 
 struct token {
@@ -257,8 +258,23 @@ template <int G> DEV float channel_seed(const token &at, float own, int i)
 {
     if constexpr (variant::SITE_OF[G] == OF_BONUS) {
         return at.scale * to_float(at.q()[i]) * to_float(at.k()[i]) * own;
+    } else if constexpr (variant::SITE_OF[G] == OF_READER) {
+        return at.p.dk_read[at.line * cfg::D + i];
+    } else if constexpr (variant::SITE_OF[G] == OF_WRITER) {
+        return (ADDS_SEEN ? at.p.own : at.p.dk_head)[at.line * cfg::D + i];
     } else {
         return at.p.dlog[at.line * (DECAY_BY_VALUE ? cfg::D_V : cfg::D) + i];
+    }
+}
+
+// What a site gets of the gradient of channel i; of a slot that sees keys, with the key.
+template <int G> DEV float site_value(const token &at, int i, float seed)
+{
+    if constexpr (cfg::HAS_READER || cfg::HAS_WRITER) {
+        return variant::template site<G>(at.p.x, at.p.z, at.head, at.row, i, seed,
+                                         i < cfg::D ? to_float(at.k()[i]) : 0.0f);
+    } else {
+        return variant::template site<G>(at.p.x, at.p.z, at.head, at.row, i, seed);
     }
 }
 
@@ -277,7 +293,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
             if (i >= (OF == OF_DECAY && DECAY_BY_VALUE ? cfg::D_V : cfg::D)) {
                 continue;
             }
-            const float value = variant::template site<G>(p.x, p.z, at.head, at.row, i, channel_seed<G>(at, own, i));
+            const float value = site_value<G>(at, i, channel_seed<G>(at, own, i));
             if constexpr (FORM == SITE_DIM) {
                 sums.channel[G][n] += value;
             } else if constexpr (FORM == SITE_ELEMENT) {
@@ -296,7 +312,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         }
     } else {
         const float seed = OF == OF_SCALE ? s.scale : OF == OF_DECAY ? s.decay : s.delta;
-        const float value = variant::template site<G>(p.x, p.z, at.head, at.row, 0, seed);
+        const float value = site_value<G>(at, 0, seed);
         static_assert(FORM == SITE_HEAD || FORM == SITE_ROW, "a value per token is read by head or by token");
         if (FORM == SITE_HEAD) {
             sums.head[G] += leads_token() ? value : 0.0f;
@@ -366,6 +382,40 @@ template <bool WIDE_RESULT, class T> DEV void store_four(void *base, i64 place, 
     }
 }
 
+// What comes to a key from the vectors that the rule has in its place, y and read, and from a writer beside it.
+template <class V> struct key_of_rule {
+    const linear_back_params &p;
+    const typename V::head &head;
+    typename V::row row;
+    i64 line;
+
+    __device__ __forceinline__ float reader(int i, float k, float d) const
+    {
+        if constexpr (cfg::HAS_READER) {
+            return V::reader_back(p.x, p.z, head, row, i, k, d);
+        } else {
+            return d;
+        }
+    }
+    __device__ __forceinline__ float writer(int i, float k, float d) const
+    {
+        if constexpr (ADDS_SEEN) {
+            return d + V::writer_back(p.x, p.z, head, row, i, k, p.own[line * cfg::D + i]);
+        } else if constexpr (cfg::HAS_WRITER) {
+            return V::writer_back(p.x, p.z, head, row, i, k, d);
+        } else {
+            return d;
+        }
+    }
+};
+template <class V> DEV float back_key(const linear_back_params &p, const typename V::head &head, int t, i64 line, int i,
+                                      float k, float y, float read)
+{
+    const key_of_rule<V> of{p, head, V::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)),
+                            line};
+    return of.writer(i, k, y) + of.reader(i, k, read);
+}
+
 DEV void back_heads(const linear_back_params &p)
 {
     const token_block k = token_block::of_block(p.z, p.z.n_h_kv);
@@ -380,6 +430,8 @@ DEV void back_heads(const linear_back_params &p)
         float key[4] = {};
         if constexpr (cfg::BONUS) {
             load_vec<4, cfg::element_q>(elements<cfg::element_q>(p.q, k.b * p.q_b + k.h * p.q_h + t * p.q_t + i), q);
+        }
+        if constexpr (cfg::BONUS || BY_RULE) {
             load_vec<4, cfg::element_k>(elements<cfg::element_k>(p.k, k.b * p.k_b + k.h * p.k_h + t * p.k_t + i), key);
         }
         for (int h = k.h * group; h < (k.h + 1) * group; h++) {
@@ -391,7 +443,7 @@ DEV void back_heads(const linear_back_params &p)
             float read[4] = {};
             load_vec<4, float>(p.dq_head + (line * cfg::D + i), x);
             load_vec<4, float>(p.dk_head + (line * cfg::D + i), y);
-            if constexpr (cfg::DELTA && !cfg::BY_CHUNK) {
+            if constexpr (LOOKS && !cfg::BY_CHUNK) {
                 load_vec<4, float>(p.dk_read + (line * cfg::D + i), read);
             }
             const float own = cfg::BONUS ? p.own[line] : 0.0f;
@@ -399,7 +451,11 @@ DEV void back_heads(const linear_back_params &p)
             for (int e = 0; e < 4; e++) {
                 const float u = cfg::BONUS ? own * variant::bonus(p.x, p.z, head, i + e) : 0.0f;
                 dq[e] += scale * (x[e] + u * key[e]);
-                dk[e] += y[e] + read[e] + scale * u * q[e];
+                if constexpr (BY_RULE) {
+                    dk[e] += back_key<variant>(p, head, t, line, i + e, key[e], y[e], read[e]);
+                } else {
+                    dk[e] += y[e] + read[e] + scale * u * q[e];
+                }
             }
         }
         if (p.dq != nullptr) {

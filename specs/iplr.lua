@@ -1,0 +1,7 @@
+-- iplr.lua: identity plus low rank: what -kappa reads is written under kappa eta, beside v under k; no decay (IPLR of FLA)
+return linear_attention {
+  inputs = { kappa = tensor("float", "b", "h", "t", "d", { grad = true, range = "unit" }),
+             eta = tensor("float", "b", "h", "t", "d", { grad = true, range = { 0.0, 2.0 } }) },
+  reader = function(_, at, x) return -x.kappa(at.b, at.h, at.t, at.i) end,
+  writer = function(_, at, x) return x.kappa(at.b, at.h, at.t, at.i) * x.eta(at.b, at.h, at.t, at.i) end,
+}
