@@ -12,8 +12,10 @@
  */
 #include "gen/attention/backward.h"
 #include "gen/base/diag.h"
+#include "gen/base/text.h"
 #include "gen/derive/algebra.h"
 #include "gen/derive/diff.h"
+#include "gen/heads/sites.h"
 #include "runtime/base/base.h"
 
 #include <stdarg.h>
@@ -613,4 +615,22 @@ bool backward_derive(struct ir *ir, const struct backward_wanted *wish, struct b
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             derive_stage(&d, &ir->mod[m].stage[s], &out->stage[m][s]);
     return !d.failed && !ir->failed;
+}
+
+/* ---- for people ---------------------------------------------------------------------------------------- */
+
+void backward_print(const void *of, const struct ir *w, struct text_buf *out)
+{
+    const struct backward *b = of;
+    ir_print_roots(w, "sums over a row, ahead of all else", b->sum, b->n_sums, out);
+    ir_print_roots(w, "weight of a pair", &b->weight, 1, out);
+    ir_print_roots(w, "ds of a pair, without its factor", &b->ds, 1, out);
+    ir_print_roots(w, "factor of ds", &b->factor, 1, out);
+    for (int k = 0; k < MAX_STATE; k++)
+        if (b->split[k].found)
+            ir_print_roots(w, "final in two parts: high, norm",
+                           (const int[]){b->split[k].high, b->split[k].norm}, 2, out);
+    sites_print(w, "of a pair", &b->pair, out);
+    sites_print(w, "of a row", &b->row, out);
+    stages_print(w, b->stage, out);
 }

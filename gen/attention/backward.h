@@ -28,6 +28,8 @@ struct backward {
     struct final_split split[MAX_STATE];
 };
 bool backward_splits(const struct backward *b); /* some final is */
+/* As ir_print has functions; of: a struct backward. */
+void backward_print(const void *of, const struct ir *w, struct text_buf *out);
 
 struct backward_wanted {    /* what is compiled in */
     bool seed[MAX_STATE];   /* dlse and its like are given */

@@ -8,6 +8,7 @@
 #include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/arguments/problem.h"
+#include "gen/ir/log.h"
 #include "gen/ir/spec.h"
 #include "gen/lower/rewrite.h"
 #include "gen/plan/request.h"
@@ -95,14 +96,20 @@ static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, 
    are then carried as it says. */
 static lathe_status run_passes(struct ir **w, lathe_dtype dtype, bool saves_states)
 {
-    if (!saves_states)
+    static const struct {
+        const char *name;
+        void (*run)(struct ir *w);
+    } pass[] = {{"key_strides", key_strides_pass},   {"masked_once", masked_once_pass},
+                {"key_interval", key_interval_pass}, {"mask_blocks", mask_blocks_pass},
+                {"selected", selected_pass},         {"mask_reads", bounds_build_reads}};
+    if (!saves_states) {
         rescale_pass(*w, dtype);
-    key_strides_pass(*w);
-    masked_once_pass(*w);
-    key_interval_pass(*w);
-    mask_blocks_pass(*w);
-    selected_pass(*w);
-    bounds_build_reads(*w);
+        ir_passed(*w, "rescale");
+    }
+    for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
+        pass[i].run(*w);
+        ir_passed(*w, pass[i].name);
+    }
     return lower_done(w);
 }
 

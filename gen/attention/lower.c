@@ -6,6 +6,7 @@
 #include "gen/attention/backward.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/attention/sign_parts.h"
+#include "gen/ir/log.h"
 #include "gen/ir/spec.h"
 #include "gen/lower/rewrite.h"
 
@@ -39,14 +40,18 @@ static void end_as_part(struct ir *w)
 }
 
 /* The clone that is rewritten, of a forward pass. */
-static bool open_forward(struct rewriter *r, const struct ir *ir, const struct signature *sig,
-                         const struct problem *problem)
+static bool open_forward(struct rewriter *r, const char *what, const struct ir *ir,
+                         const struct signature *sig, const struct problem *problem)
 {
     if (!rewriter_open(r, ir, sig, problem))
         return false;
-    if (makes_parts(sig, problem))
+    ir_log_begin(r->w, what);
+    if (makes_parts(sig, problem)) {
         end_as_part(r->w);
+        ir_passed(r->w, "end_as_part");
+    }
     toeplitz_gather(r->w);
+    ir_passed(r->w, "toeplitz");
     return true;
 }
 
@@ -78,9 +83,10 @@ lathe_status attention_lower_forward(const struct ir *ir, const struct signature
                                      const struct problem *problem, struct ir **out)
 {
     struct rewriter r;
-    if (!open_forward(&r, ir, sig, problem))
+    if (!open_forward(&r, "forward kernel", ir, sig, problem))
         return LATHE_MEMORY;
     rewrite_spec(&r);
+    ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
 
@@ -88,10 +94,11 @@ lathe_status attention_lower_parts(const struct ir *ir, const struct signature *
                                    const struct problem *problem, struct ir **out)
 {
     struct rewriter r;
-    if (!open_forward(&r, ir, sig, problem))
+    if (!open_forward(&r, "forward kernel of rows that are cut by keys", ir, sig, problem))
         return LATHE_MEMORY;
     rewrite_spec(&r);
     rewrite_fn(&r, &r.w->combine, -1);
+    ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
 
@@ -109,11 +116,13 @@ lathe_status attention_lower_combine(const struct ir *ir, const struct signature
     struct rewriter r;
     if (!rewriter_open(&r, ir, sig, problem))
         return LATHE_MEMORY;
+    ir_log_begin(r.w, "combine kernel");
     drop_scores(r.w);
     rewrite_mods(&r);
     rewrite_fn(&r, &r.w->epilogue, -1);
     make_empty(r.w);
     rewrite_fn(&r, &r.w->combine, -1);
+    ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
 
@@ -154,15 +163,20 @@ static bool save_states(struct ir *w, const struct backward *b, char *why)
 static bool derive_and_rewrite(struct rewriter *r, const struct backward_wanted *wish, struct backward *back,
                                char *why)
 {
+    ir_log_begin(r->w, "backward kernel");
     toeplitz_gather(r->w);
+    ir_passed(r->w, "toeplitz");
     if (!backward_derive(r->w, wish, back, why))
         return false;
     backward_finish(r->w, back);
+    ir_passed_with(r->w, "derive", backward_print, back);
     if (!backward_split(r->w, back))
         return false;
+    ir_passed_with(r->w, "split", backward_print, back);
     rewrite_spec(r);
     rewrite_formulas(r, back);
     backward_finish(r->w, back);
+    ir_passed_with(r->w, "rewrite", backward_print, back);
     return !r->w->failed && save_states(r->w, back, why);
 }
 

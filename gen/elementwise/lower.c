@@ -4,6 +4,7 @@
  */
 #include "gen/elementwise/columns.h"
 #include "gen/elementwise/lower.h"
+#include "gen/ir/log.h"
 #include "gen/ir/spec.h"
 #include "gen/lower/rewrite.h"
 #include "gen/plan/request.h"
@@ -57,10 +58,12 @@ static lathe_status lower_maps(const struct ir *ir, const struct signature *sig,
     struct rewriter r;
     if (!rewriter_open(&r, ir, sig, problem))
         return LATHE_MEMORY;
+    ir_log_begin(r.w, "maps");
     for (int m = 0; m < r.w->n_maps; m++)
         lower_map(&r, m);
     for (int m = 0; m < r.w->n_maps; m++)
         lower_scatters(&r, &r.w->map[m]);
+    ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
 

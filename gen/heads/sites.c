@@ -146,3 +146,29 @@ void sites_settle(const struct ir *ir, struct site_list *list)
     }
     list->n = n;
 }
+
+/* ---- for people ---------------------------------------------------------------------------------------- */
+
+void sites_print(const struct ir *ir, const char *of, const struct site_list *list, struct text_buf *out)
+{
+    for (int i = 0; i < list->n; i++) {
+        char name[NAME_MAX_BYTES + 64];
+        const struct site *site = &list->item[i];
+        snprintf(name, sizeof name, "%s: d%s, of what is read", of,
+                 ir->input[ir->node[site->leaf].index].name);
+        ir_print_roots(ir, name, (const int[]){site->value, site->leaf}, 2, out);
+    }
+}
+
+void stages_print(const struct ir *ir, const struct stage_back (*stage)[MAX_STAGES], struct text_buf *out)
+{
+    static const char *const mod[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++) {
+            char name[32];
+            const bool pair = ir->mod[m].stage[s].form != STAGE_ELEMENT;
+            snprintf(name, sizeof name, "adjoint of %s", mod[m]);
+            ir_print_roots(ir, name, stage[m][s].root, pair ? 2 : 1, out);
+            sites_print(ir, name, &stage[m][s].site, out);
+        }
+}

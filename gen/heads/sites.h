@@ -11,6 +11,7 @@
 struct ir;
 struct ir_fn;
 struct ir_stage;
+struct text_buf;
 
 enum { SITES_WHY_BYTES = 256 };
 /* Of a stage, or of root 0 of a function with `seed` as its adjoint, without sums over what a leaf lacks;
@@ -22,5 +23,8 @@ bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bo
                        struct site_list *out, int *element, char *why);
 /* After lowering: reads that became constants are gone, and forms are known, of what has no columns. */
 void sites_settle(const struct ir *ir, struct site_list *list);
+/* As ir_print has functions: what each read gets, and the adjoint of a stage. */
+void sites_print(const struct ir *ir, const char *of, const struct site_list *list, struct text_buf *out);
+void stages_print(const struct ir *ir, const struct stage_back (*stage)[MAX_STAGES], struct text_buf *out);
 
 #endif

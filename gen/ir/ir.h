@@ -239,6 +239,8 @@ void ir_mark(const struct ir *ir, const int *root, int n, bool *used);
 void ir_mark_until(const struct ir *w, const int *root, int n_roots, const int *stop, int n_stop, bool *out);
 bool ir_depends_on(const struct ir *ir, int root, enum ir_op leaf_op, int index);
 void ir_print(const struct ir *ir, struct text_buf *out); /* the .ir text of the golden tests */
+/* The same of some formulas, which lowering has beside the functions of a spec. */
+void ir_print_roots(const struct ir *ir, const char *name, const int *root, int n, struct text_buf *out);
 struct ir *ir_new(void);
 void ir_free(struct ir *ir);
 struct ir *ir_clone(const struct ir *ir); /* to rewrite; node numbers are kept */

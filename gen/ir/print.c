@@ -22,32 +22,45 @@ static void print_span(struct text_buf *out, const struct ir *ir, unsigned span)
             text_add(out, " %s", name[map][i]);
 }
 
+/* Leaves from one number on; those that are many count on from there. */
+static const struct {
+    int first;
+    const char *name;
+    bool many;
+} LEAVES[] = {{LEAF_QK, "qk", false},        {LEAF_S, "s", false},         {LEAF_X, "x", false},
+              {LEAF_LO, "lo", false},        {LEAF_HI, "hi", false},       {LEAF_ROWX, "x", false},
+              {LEAF_W, "w", false},          {LEAF_DW, "dw", false},       {LEAF_DFINAL, "dfinal", true},
+              {LEAF_DX, "dx", false},        {LEAF_DLO, "dlo", false},     {LEAF_DHI, "dhi", false},
+              {LEAF_DROWY, "dy", false},     {LEAF_DROW, "drow", true},    {LEAF_SAVED, "saved", true},
+              {LEAF_DSTAT, "dstat", true},   {LEAF_DELTA, "delta", false}, {LEAF_ROWSUM, "rowsum", true},
+              {LEAF_HIGH, "high", true},     {LEAF_NORM, "norm", true},    {LEAF_ROW0, "row0", false},
+              {LEAF_ROW1, "row1", false},    {LEAF_Q0, "q0", false},       {LEAF_Q1, "q1", false},
+              {LEAF_KV0, "kv0", false},      {LEAF_KV1, "kv1", false},     {LEAF_READ, "read", true},
+              {LEAF_BOX, "box", true},       {LEAF_PLACE, "place", true},  {LEAF_V, "v", false},
+              {LEAF_DTOKEN, "dtoken", false}};
+
 static void param_name(const struct ir *ir, int p, char *out, size_t size)
 {
-    static const char *const plain[] = {"qk", "s", "x", "lo", "hi", "x", "w"};
-    if (p < LEAF_STATE)
-        snprintf(out, size, "%s", plain[p]);
-    else if (p < LEAF_FINAL)
+    const int tensor = (p - LEAF_TENSOR) / 2;
+    size_t i = 0;
+    if (p >= LEAF_STATE && p < LEAF_FINAL)
         snprintf(out, size, "state.%s", ir->state[p - LEAF_STATE].name);
-    else if (p < LEAF_SPLIT_STATE)
+    else if (p >= LEAF_FINAL && p < LEAF_SPLIT_STATE)
         snprintf(out, size, "final.%s", ir->final[p - LEAF_FINAL].name);
-    else if (p < LEAF_DW)
+    else if (p >= LEAF_SPLIT_STATE && p < LEAF_DW)
         snprintf(out, size, "part.%s", ir->state[p - LEAF_SPLIT_STATE].name);
-    else if (p >= LEAF_V)
-        snprintf(out, size, "%s", p == LEAF_V ? "v" : "dtoken");
-    else if (p >= LEAF_PLACE)
-        snprintf(out, size, "place.%d", p - LEAF_PLACE);
-    else if (p >= LEAF_BOX)
-        snprintf(out, size, "box.%d", p - LEAF_BOX);
-    else if (p >= LEAF_READ)
-        snprintf(out, size, "read.%d", p - LEAF_READ);
-    else if (p >= LEAF_TENSOR)
-        snprintf(out, size, "%s%s", ir->tensor[(p - LEAF_TENSOR) / 2].name,
-                 ir->tensor[(p - LEAF_TENSOR) / 2].form == STAGE_ELEMENT ? ""
-                 : (p - LEAF_TENSOR) % 2                                 ? ".hi"
-                                                                         : ".lo");
-    else
-        snprintf(out, size, "seed.%d", p - LEAF_DW);
+    else if (p >= LEAF_TENSOR && p < LEAF_READ)
+        snprintf(out, size, "%s%s", ir->tensor[tensor].name,
+                 ir->tensor[tensor].form == STAGE_ELEMENT ? ""
+                 : (p - LEAF_TENSOR) % 2                  ? ".hi"
+                                                          : ".lo");
+    else {
+        while (i + 1 < sizeof LEAVES / sizeof *LEAVES && LEAVES[i + 1].first <= p)
+            i++;
+        const int written = snprintf(out, size, "%s", LEAVES[i].name);
+        if (LEAVES[i].many)
+            snprintf(out + written, size - (size_t)written, ".%d", p - LEAVES[i].first);
+    }
 }
 
 /* Shortest decimal that reads back as the same double; exact for what specs write. */
@@ -140,6 +153,14 @@ static void print_fn(struct text_buf *out, const struct ir *ir, const char *name
     }
     free(used);
     free(number);
+}
+
+void ir_print_roots(const struct ir *ir, const char *name, const int *root, int n, struct text_buf *out)
+{
+    struct ir_fn fn = {.n_roots = n};
+    for (int i = 0; i < n; i++)
+        fn.root[i] = root[i];
+    print_fn(out, ir, name, &fn);
 }
 
 static void print_mods(struct text_buf *out, const struct ir *ir)

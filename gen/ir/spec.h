@@ -9,6 +9,8 @@
 #include "gen/ir/linear_slots.h"
 #include "runtime/recipe/recipe.h"
 
+struct ir_log;
+
 /* What an input says about its values. Of integers an end is a number, or the size of a dim and a number. */
 struct range_end {
     char dim[NAME_MAX_BYTES]; /* "": the number alone */
@@ -281,6 +283,8 @@ struct ir {
     int n_tensors;
     struct map_tensor tensor[MAX_TENSORS];
     struct ir *gradient; /* its backward pass, an elementwise operator itself; owned, NULL in copies */
+
+    struct ir_log *log; /* who is shown what each pass of lowering changes; NULL: nobody (ir/log.h) */
 
     int n_nodes;
     int capacity;

@@ -4,6 +4,7 @@
  */
 #include "gen/linear/backward.h"
 #include "gen/arguments/problem.h"
+#include "gen/base/text.h"
 #include "runtime/recipe/recipe.h"
 
 #include <stdio.h>
@@ -152,4 +153,15 @@ bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enu
     for (int s = 0; s < ir->mod[which].n_stages; s++)
         any |= b->stage[which][s].site.n > 0;
     return any;
+}
+
+/* ---- for people ---------------------------------------------------------------------------------------- */
+
+void linear_back_print(const void *of, const struct ir *ir, struct text_buf *out)
+{
+    const struct linear_back *b = of;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        sites_print(ir, k == OF_SCALE ? "of scale" : linear_slot_of((enum linear_function)k)->name,
+                    &b->site[k], out);
+    stages_print(ir, b->stage, out);
 }

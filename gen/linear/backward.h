@@ -17,6 +17,7 @@ struct linear_back {
 
 struct problem;
 struct signature;
+struct text_buf;
 void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                              struct linear_back *out);
 /* In ir's own pool, which grows. False: not expressible, and why (SITES_WHY_BYTES), or memory ran out. */
@@ -33,6 +34,8 @@ bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int in
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
 /* Has each channel of a token elements of its own of all that the decay is made of? */
 bool linear_back_gives_decay(const struct linear_back *b);
+/* As ir_print has functions; of: a struct linear_back. */
+void linear_back_print(const void *of, const struct ir *ir, struct text_buf *out);
 bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which);
 
 #endif

@@ -3,6 +3,7 @@
  * in the backward pass what was derived in it.
  */
 #include "gen/arguments/problem.h"
+#include "gen/ir/log.h"
 #include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 #include "gen/linear/lower.h"
@@ -56,7 +57,10 @@ lathe_status linear_lower(struct kernel_request *r)
         return LATHE_MEMORY;
     struct linear_back *back = &r->linear->back;
     const bool backward = r->pass == LATHE_BACKWARD;
+    ir_log_begin(rewriter.w, backward ? "backward kernel" : "forward kernel");
     const bool derived = !backward || derive(&rewriter, r, back, why);
+    if (derived && backward)
+        ir_passed_with(rewriter.w, "derive", linear_back_print, back);
     if (derived)
         rewrite_all(&rewriter);
     if (derived && backward) {
@@ -64,6 +68,8 @@ lathe_status linear_lower(struct kernel_request *r)
         if (!rewriter.w->failed)
             linear_back_settle(rewriter.w, back);
     }
+    if (derived)
+        ir_passed_with(rewriter.w, "rewrite", linear_back_print, back);
     const lathe_status status = rewriter_close(&rewriter, &r->linear->w);
     if (status != LATHE_OK || derived)
         return request_settle(r, status);

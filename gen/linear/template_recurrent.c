@@ -64,8 +64,8 @@ void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], to->warps);
 }
 
-/* What serves every spec costs something: of kda and gla in 16 bits, both passes, tests/bench/log/2026-11-27.md has
- * it. */
+/* What serves every spec costs something: of kda and gla in 16 bits, both passes,
+ * tests/bench/log/2026-11-27.md has it. */
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of struct linear_template's function
 bool linear_plan_one_by_one(const struct kernel_request *r, struct plan *plan, char *why)
 {

@@ -4,6 +4,7 @@
  */
 #include "gen/pipeline/kernel.h"
 #include "gen/ir/kind.h"
+#include "gen/ir/log.h"
 #include "gen/pipeline/pick.h"
 #include "gen/pipeline/source.h"
 #include "gen/plan/plan.h"
@@ -54,5 +55,27 @@ lathe_status kernel_make_source(const struct ir *ir, lathe_pass pass, const stru
     if (status == LATHE_OK)
         status = emit(&request, &plan, out, err);
     kernel_close(&request);
+    return status;
+}
+
+lathe_status kernel_print_passes(struct ir *ir, lathe_pass pass, const struct signature *sig,
+                                 const struct problem *problem, const struct device *device,
+                                 struct text_buf *out, lathe_error *err)
+{
+    struct ir *const pool[] = {ir, ir->gradient};
+    struct kernel_request request;
+    struct ir_log log = {.out = out};
+    for (int i = 0; i < 2; i++)
+        if (pool[i])
+            pool[i]->log = &log;
+    const lathe_status status = kernel_open(&request, ir, pass, sig, problem, device, err);
+    if (status == LATHE_OK && request.refused[0])
+        text_add(out, "\n# no kernel: %s\n", request.refused);
+    if (status == LATHE_OK)
+        kernel_close(&request);
+    for (int i = 0; i < 2; i++)
+        if (pool[i])
+            pool[i]->log = NULL;
+    ir_log_close(&log);
     return status;
 }

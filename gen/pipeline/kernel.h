@@ -7,6 +7,7 @@
 #include "gen/plan/request.h"
 
 struct source;
+struct text_buf;
 
 /* A request that is lowered; plan_pick of pick.h and emit of source.h take it from there, as often as wanted.
    The caller frees it with kernel_close, which a request that was not opened may see, too. Errors: MEMORY.
@@ -21,5 +22,10 @@ void kernel_close(struct kernel_request *r);
 lathe_status kernel_make_source(const struct ir *ir, lathe_pass pass, const struct signature *sig,
                                 const struct problem *problem, const struct device *device,
                                 struct source *out, lathe_error *err);
+
+/* The pool after each pass of lowering, as text; what no kernel computes is its last line. Errors: MEMORY. */
+lathe_status kernel_print_passes(struct ir *ir, lathe_pass pass, const struct signature *sig,
+                                 const struct problem *problem, const struct device *device,
+                                 struct text_buf *out, lathe_error *err);
 
 #endif

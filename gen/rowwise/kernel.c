@@ -4,6 +4,7 @@
  */
 #include "gen/rowwise/columns.h"
 #include "gen/rowwise/kernel.h"
+#include "gen/ir/log.h"
 #include "gen/plan/request.h"
 
 #include <stdlib.h>
@@ -14,8 +15,10 @@ static lathe_status lower_variance(struct row_kernel *k)
     k->variance = ir_clone(k->pass.ir);
     if (!k->variance)
         return LATHE_MEMORY;
-    if (variance_take(k->variance) && !k->variance->failed)
+    if (variance_take(k->variance) && !k->variance->failed) {
+        ir_passed(k->variance, "variance");
         return LATHE_OK;
+    }
     ir_free(k->variance);
     k->variance = NULL;
     return LATHE_OK;
@@ -31,6 +34,7 @@ static lathe_status lower(struct kernel_request *r, struct row_kernel *k)
     k->why_several = r->pass == LATHE_FORWARD ? row_pass_reason(r->ir) : "it is a backward pass";
     if (k->why_several)
         return LATHE_OK;
+    ir_log_begin(r->ir, "forward kernel, one row in and one out");
     return request_settle(r, row_lower(r->ir, r->sig, r->problem, &k->single));
 }
 

@@ -9,6 +9,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/diag.h"
 #include "gen/derive/diff.h"
+#include "gen/ir/log.h"
 #include "gen/lower/rewrite.h"
 #include "runtime/base/base.h"
 
@@ -428,6 +429,7 @@ lathe_status row_lower(const struct ir *ir, const struct signature *sig, const s
     if (!rewriter_open(&r, ir, sig, problem))
         return LATHE_MEMORY;
     rewrite_fn(&r, &r.w->row, -1);
+    ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
 
@@ -486,11 +488,14 @@ lathe_status row_pass_make(const struct ir *ir, lathe_pass which, const struct s
     struct maker m = {.w = ir_clone(ir), .sig = sig, .problem = problem, .pass = out, .why = why};
     if (!m.w)
         return LATHE_MEMORY;
+    ir_log_begin(m.w, backward ? "backward kernel" : "forward kernel");
     bool ok = backward ? derive(&m) : take_forward(&m);
     if (ok && m.w->row.n_roots == 0)
         ok = refuse(&m, backward
                             ? "no gradient is asked for: give dx or the d<input> of an input with grad = true"
                             : "no result is asked for: give a tensor for one of them");
+    if (ok)
+        ir_passed(m.w, backward ? "derive" : "results that are asked for");
     const bool full = m.w->failed && m.w->n_nodes >= IR_MAX_NODES;
     const bool lost = !full && (m.w->failed || !why[0]);
     lathe_status status = ok ? finish(&m) : lost ? LATHE_MEMORY : LATHE_UNSUPPORTED;

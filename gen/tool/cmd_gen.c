@@ -99,7 +99,7 @@ static bool has_out(const struct options *o, const char *command)
     return o->out != NULL;
 }
 
-/* ---- gen --------------------------------------------------------------------------------------- */
+/* ---- gen: CUDA text ---------------------------------------------------------------------------- */
 
 /* Less what the kernel does not use. */
 static void shorten(struct text_buf *text)
@@ -166,37 +166,82 @@ static void warn_ranges(const struct ir *ir, const struct options *o)
         tool_warn_ranges(ir, &problem);
 }
 
-int cmd_gen(const struct options *o)
+/* ---- gen --ir ---------------------------------------------------------------------------------- */
+
+static int add_passes(struct ir *ir, const struct options *o, const struct device *device,
+                      struct text_buf *text)
+{
+    struct signature sig;
+    struct problem problem;
+    lathe_error err = {0};
+    signature_make(ir, o->pass, &sig);
+    lathe_status status = problem_parse_of(ir, &sig, o->problem, &problem, &err);
+    if (status == LATHE_OK)
+        status = kernel_print_passes(ir, o->pass, &sig, &problem, device, text, &err);
+    return status == LATHE_OK ? CODE_OK : complain_error(&err);
+}
+
+static int write_ir(struct ir *ir, const struct options *o, const struct device *device)
+{
+    struct text_buf text = {0};
+    int code = CODE_OK;
+    text_add(&text, "# traced\n");
+    ir_print(ir, &text);
+    if (o->ir == IR_LOWERED)
+        code = add_passes(ir, o, device, &text);
+    if (code == CODE_OK && text.failed) {
+        tool_complain("out of memory");
+        code = CODE_ENVIRONMENT;
+    }
+    if (code == CODE_OK && !write_file(o->out ? o->out : "-", text.data, text.size))
+        code = CODE_USAGE;
+    text_free(&text);
+    return code;
+}
+
+/* Do the options that say what is written go together? */
+static bool knows_what(const struct options *o)
+{
+    if (o->split && (o->out || o->all))
+        tool_complain("gen: --split DIR stands alone, without -o and --all");
+    else if (o->ir && (o->split || o->all))
+        tool_complain("gen: --ir writes no CUDA text, which --split and --all are about");
+    else if (o->n_archs > 1)
+        tool_complain("gen: expected one --arch, given %d; `lathe compile` takes several", o->n_archs);
+    else
+        return o->split || o->ir || has_out(o, "gen");
+    return false;
+}
+
+/* ---- gen --------------------------------------------------------------------------------------- */
+
+static int write_text_of(struct ir *ir, const struct options *o, const struct device *device)
 {
     struct source source;
-    struct device standard;
     struct signature sig;
-    const struct device *device = first_arch(o, &standard);
-    int code = CODE_USAGE;
-    if (!device)
-        return code;
-    if (o->split && (o->out || o->all)) {
-        tool_complain("gen: --split DIR stands alone, without -o and --all");
-        return code;
-    }
-    if (!o->split && !has_out(o, "gen"))
-        return code;
-    if (o->n_archs > 1) {
-        tool_complain("gen: expected one --arch, given %d; `lathe compile` takes several", o->n_archs);
-        return code;
-    }
-    struct ir *ir = tool_spec(o->operand[0], o, &code);
-    if (!ir)
-        return code;
     signature_make(ir, o->pass, &sig);
     say_portable(ir, o, device);
-    code = tool_source(ir, o, device, &source);
+    int code = tool_source(ir, o, device, &source);
     if (code == CODE_OK) {
         warn_ranges(ir, o);
         tool_warn_proofs(ir);
         code = o->split ? write_split(o, &source) : write_whole(o, &source, ir, &sig, device);
     }
     source_free(&source);
+    return code;
+}
+
+int cmd_gen(const struct options *o)
+{
+    struct device standard;
+    const struct device *device = first_arch(o, &standard);
+    int code = CODE_USAGE;
+    if (!device || !knows_what(o))
+        return code;
+    struct ir *ir = tool_spec(o->operand[0], o, &code);
+    if (!ir)
+        return code;
+    code = o->ir ? write_ir(ir, o, device) : write_text_of(ir, o, device);
     ir_free(ir);
     return code;
 }

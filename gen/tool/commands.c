@@ -213,6 +213,11 @@ static const struct option_row OPTIONS[] = {
      "                        templates/ of a source tree, into a folder that is there: for editors, and\n"
      "                        for who works on a template",
      .take = option_text, .member = MEMBER(split)},
+    {"--ir", IN_GEN, "traced|lowered",
+     "formulas in the place of CUDA text, to -o or standard output: as the spec was traced; lowered:\n"
+     "                        and what each pass, by its name, makes of them on the way to the kernels of\n"
+     "                        --problem; with --pass backward what is derived, too",
+     .take = option_ir},
     {"--names", IN_LIST, NULL, "the names alone", .take = option_flag, .member = MEMBER(names)},
     {"--template", IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME",
      "plan with this template or none (default: the first that serves)", .take = option_template},

@@ -50,6 +50,14 @@ bool option_pass(const struct option_row *row, const char *text, struct options 
     return false;
 }
 
+bool option_ir(const struct option_row *row, const char *text, struct options *o)
+{
+    o->ir = strcmp(text, "traced") == 0 ? IR_TRACED : strcmp(text, "lowered") == 0 ? IR_LOWERED : IR_NONE;
+    if (o->ir == IR_NONE)
+        tool_complain("%s: expected traced or lowered, given '%s'", row->name, text);
+    return o->ir != IR_NONE;
+}
+
 /* Order does not matter; each once. */
 bool option_passes(const struct option_row *row, const char *text, struct options *o)
 {

@@ -56,9 +56,10 @@ struct options {
     int device;
     unsigned seed;
     bool verify;
-    bool strict; /* of check */
-    bool all;    /* of gen */
-    int seconds; /* of check; 0: not given */
+    bool strict;                                        /* of check */
+    bool all;                                           /* of gen */
+    enum tool_ir { IR_NONE, IR_TRACED, IR_LOWERED } ir; /* of gen: in the place of CUDA text */
+    int seconds;                                        /* of check; 0: not given */
     int repeat;
     const char *cache_dir; /* NULL: the default */
     const char *cache;     /* of compile: where its result goes too; NULL: not given */

@@ -123,6 +123,15 @@ for file in kernel.cu config.gen.cuh variant.gen.cuh; do
     [ -s "$work/$file" ] || complain "gen --split: there is no $file"
 done
 expect 2 '' 'no_such_folder/kernel.cu: cannot be written' "$LATHE" gen causal --split "$work/no_such_folder" --arch sm_80
+expect 2 '' "--ir: expected traced or lowered, given 'raw'" "$LATHE" gen causal --ir raw
+expect 2 '' 'gen: --ir writes no CUDA text' "$LATHE" gen causal --ir traced --split "$work"
+expect 0 '# traced' '' "$LATHE" gen causal --ir traced
+"$LATHE" gen rms_norm --ir lowered --pass backward --problem dtype=bf16,rows=64,n=128 -o "$work/ir.txt"
+diff "$here/tests/cli/rms_norm_bwd.ir" "$work/ir.txt" || complain "gen --ir lowered: not tests/cli/rms_norm_bwd.ir"
+expect 0 'first and last key:' '' "$LATHE" gen causal --ir lowered --problem dtype=bf16,d=64
+expect 0 'ds of a pair, without its factor:' '' "$LATHE" gen alibi --ir lowered --pass backward --problem dtype=bf16,d=64
+expect 0 'adjoint of key_mod:' '' "$LATHE" gen kda --ir lowered --pass backward --problem dtype=bf16,d=64
+expect 0 '# maps' '' "$LATHE" gen swiglu --ir lowered --pass backward --problem dtype=bf16,rows=4,n=8
 expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
 expect 2 '' "--pass: expected forward, backward or combine, given 'sideways'" "$LATHE" explain causal --pass sideways
