@@ -9,6 +9,7 @@ from torch.nn.attention import flex_attention as flex
 
 from ... import _library as c
 from .._passes import say_unusual
+from .._register import PLAIN
 from ._blocks import Blocks, blocks_of, heads_of
 from ._compiled import can_trace, in_graph
 from ._inputs import Sizes
@@ -125,7 +126,8 @@ _apart = torch.compiler.disable(run_eagerly)
 
 
 def _check_tensor(name: str, t) -> None:
-    say_unusual(name, t)
+    if type(t) not in PLAIN or t.is_nested or t.layout is not torch.strided:
+        say_unusual(name, t)
     if torch._C._functorch.is_gradtrackingtensor(t):
         raise c.UnsupportedError(
             "flex_attention: torch.func's gradients do not go through the tracing of mods; take them by "
@@ -187,6 +189,8 @@ def _results(return_lse: bool, return_aux) -> tuple[str, ...]:
 
 
 def _answer(made, results, return_aux):
+    if results == ("o",) and return_aux is None:
+        return made[0] if isinstance(made, tuple) else made
     by_name = dict(zip(results, made if isinstance(made, tuple) else (made,)))
     if return_aux is not None:
         largest = by_name.get("max_scores")

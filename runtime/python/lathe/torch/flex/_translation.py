@@ -103,6 +103,8 @@ class Translation:
         return given
 
     def call(self, tensors, numbers, q, k, v, tables):
+        if not (self.inputs or self.scalars or tables) and q.shape[2] == k.shape[2]:
+            return self.function(q, k, v)  # q_start is 0 where lengths are equal
         given = self.given(tensors, numbers, q)
         for name, table in tables.items():
             given[name] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
