@@ -328,6 +328,8 @@ void group_run(const char *name, struct case_list *list, const struct bench *sha
                const struct options *options, struct totals *totals);
 /* Threads, graphs, times and races: what is about the library, not about one kernel. */
 void system_run(const struct bench *shared, const struct options *options, struct totals *totals);
+/* batch.c: deterministic=batch. */
+void batch_run(const struct bench *shared, const struct options *options, struct totals *totals);
 /* Native sparse attention by lathe_nsa.h. */
 void nsa_run(const struct bench *shared, struct totals *totals);
 

@@ -21,7 +21,7 @@ static const char USAGE[] =
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
-    "             random nsa system; with commas between several; =dims is dims and not grad_dims\n"
+    "             random batch nsa system; with commas between several; =dims is dims and not grad_dims\n"
     "  --case     of these groups the cases whose line of a failure has this text: \"seed 7920,\"; or one of "
     "these: \"t=1,|t=2,\"\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
@@ -150,6 +150,9 @@ static void run_groups(const struct bench *bench, const struct request *request,
     if (wanted(options, "random") && !options->fault) {
         cases_random(&list, (int)request->random, options->seed);
         group_run("random", &list, bench, options, totals);
+    }
+    if (wanted(options, "batch") && !options->fault) {
+        batch_run(bench, options, totals);
     }
     if (wanted(options, "nsa") && !options->fault) {
         nsa_run(bench, totals);

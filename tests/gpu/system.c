@@ -86,7 +86,7 @@ bool side_open(struct side *side, const struct device *device, const char *cache
 }
 
 bool side_open_with(struct side *side, const struct device *device, const char *cache, lathe_log_fn *log,
-                    void *user, bool deterministic, lathe_error *err)
+                    void *user, int deterministic, lathe_error *err)
 {
     lathe_options options = LATHE_OPTIONS_INIT;
     options.deterministic = deterministic;

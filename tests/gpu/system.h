@@ -25,7 +25,7 @@ void opened_close(struct opened *o);
 bool side_open(struct side *side, const struct device *device, const char *cache, lathe_log_fn *log,
                void *user, lathe_error *err);
 bool side_open_with(struct side *side, const struct device *device, const char *cache, lathe_log_fn *log,
-                    void *user, bool deterministic, lathe_error *err);
+                    void *user, int deterministic, lathe_error *err);
 void side_close(struct side *side);
 
 void verdict(struct totals *totals, bool passed, const char *name, const char *note);
