@@ -81,8 +81,8 @@ typedef struct lathe_options {
     void *log_user;
     int offline;                  /* 1: never compile; 0: as LATHE_OFFLINE says */
     const char *system_cache_dir; /* NULL: $LATHE_SYSTEM_CACHE_DIR, /usr/share/lathe/cache; "": none */
-    int deterministic;            /* 1: backward kernels give the same bits from run to run; on a GPU not of
-                                     packed sequences (cu_q, used_kv), which are then refused.
+    int deterministic;            /* 1: backward kernels give the same bits from run to run; on a GPU packed
+                                     sequences (cu_q, used_kv) have no gradients of inputs then.
                                      LATHE_BATCH_INVARIANT: so do all kernels, and what a sequence or a row
                                      gets has the same bits whatever else is in the batch; what cannot promise
                                      that is refused (specs/reference/batch.md) */

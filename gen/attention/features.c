@@ -163,8 +163,23 @@ static bool has_pair_sums(const struct kernel_request *r, char *said)
 
 static bool has_ordered_sequences(const struct kernel_request *r, char *said)
 {
-    snprintf(said, SAID_BYTES, "%s, and deterministic is asked for: lists are not ordered", given_lists(r));
+    snprintf(said, SAID_BYTES, "%s, and deterministic is asked for: its blocks take no turns by sequence",
+             given_lists(r));
     return r->pass == LATHE_BACKWARD && r->problem->deterministic && attention_has_sequences(r);
+}
+
+static bool has_ordered_inputs(const struct kernel_request *r, char *said)
+{
+    bool wanted = false;
+    for (int i = 0; i < r->ir->n_inputs; i++) {
+        char name[NAME_MAX_BYTES + 2];
+        snprintf(name, sizeof name, "d%s", r->ir->input[i].name);
+        wanted |= r->ir->input[i].grad && has_named(r, name);
+    }
+    snprintf(said, SAID_BYTES,
+             "%s, deterministic is asked for, and inputs have gradients, to which sequences add in any order",
+             given_lists(r));
+    return r->pass == LATHE_BACKWARD && r->problem->deterministic && attention_has_sequences(r) && wanted;
 }
 
 /* Where a mod or zeros behind its rows do not move it. */
@@ -260,9 +275,10 @@ const struct feature attention_features[] = {
     [HAS_ODD_LISTS] = {.name = "lists of blocks of any number of keys", .has = has_odd_lists},
     [HAS_ONE_ORDER] = {.name = "deterministic sums", .has = has_one_order},
     [HAS_PAIR_SUMS] = {.name = "gradients of inputs that pairs read", .has = has_pair_sums},
-    [HAS_ORDERED_SEQUENCES] = {.name = "deterministic sums of sequences",
-                               .has = has_ordered_sequences,
-                               .instead = "leave out deterministic"},
+    [HAS_ORDERED_SEQUENCES] = {.name = "deterministic sums of sequences", .has = has_ordered_sequences},
+    [HAS_ORDERED_INPUTS] = {.name = "deterministic gradients of inputs beside sequences",
+                            .has = has_ordered_inputs,
+                            .instead = "leave out deterministic"},
     [HAS_UNALIGNED_DO] = {.name = "sequences with unaligned rows of do",
                           .has = has_unaligned_do,
                           .instead = "align them"},

@@ -13,15 +13,16 @@ enum attention_feature {
     HAS_ODD_PAGES, /* of a size that boxes of TMA do not have */
     HAS_PAIR,      /* q2 and k2 */
     HAS_V_IS_K,
-    HAS_ODD_V_IS_K, /* and a head dim that is no multiple of 8 */
-    HAS_FOLDED,     /* strides that TMA does not take */
-    HAS_COMBINE,    /* by which parts of a row become one */
-    HAS_LISTS,      /* of blocks of keys, by the mask */
-    HAS_ODD_LISTS,  /* whose blocks are no multiples of 16 keys */
-    HAS_ONE_ORDER,  /* of sums, in the backward pass */
-    HAS_PAIR_SUMS,  /* gradients of inputs that pairs add to */
+    HAS_ODD_V_IS_K,        /* and a head dim that is no multiple of 8 */
+    HAS_FOLDED,            /* strides that TMA does not take */
+    HAS_COMBINE,           /* by which parts of a row become one */
+    HAS_LISTS,             /* of blocks of keys, by the mask */
+    HAS_ODD_LISTS,         /* whose blocks are no multiples of 16 keys */
+    HAS_ONE_ORDER,         /* of sums, in the backward pass */
+    HAS_PAIR_SUMS,         /* gradients of inputs that pairs add to */
+    HAS_ORDERED_SEQUENCES, /* sums of sequences in one order */
     /* No template takes what follows. */
-    HAS_ORDERED_SEQUENCES,
+    HAS_ORDERED_INPUTS,
     HAS_UNALIGNED_DO,
     HAS_KEPT_SEQUENCES,
     HAS_MODS_OF_PAGES,

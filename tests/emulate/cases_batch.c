@@ -36,6 +36,13 @@ static const struct {
     {"causal", "attention_bwd_sm80", LATHE_BF16, 1, 80, 64, 64, 3, 3, 4, 2, 200, 300, -1, DENSE},
     {"sliding_window", "attention_bwd_sm80", LATHE_F16, 1, 90, 128, 128, 2, 2, 4, 1, 150, 170, -1, DENSE},
     {"relative_bias", "attention_bwd_sm80", LATHE_F32, 1, 80, 64, 64, 2, 2, 2, 1, 90, 130, -1, DENSE},
+    {"causal", "attention_bwd_sm80", LATHE_BF16, 1, 80, 64, 64, 1, 5, 4, 2, 400, 400, -1,
+     " cu_kv used_kv pages "},
+    {"sliding_window", "attention_bwd_sm80", LATHE_F16, 1, 90, 128, 128, 1, 4, 2, 1, 300, 420, -1,
+     " used_kv pages "},
+    {"full", "attention_bwd_sm80", LATHE_F32, 1, 80, 64, 64, 3, 3, 2, 1, 90, 200, -1, USED},
+    {"causal", "attention_bwd_sm80", LATHE_F16, 1, 80, 64, 64, 1, 6, 2, 2, 700, 700, -1,
+     " cu_kv used_kv pages o lse "},
     {"mla", "attention_bwd_slices", LATHE_BF16, 1, 80, 320, 256, 2, 2, 4, 1, 40, 97, -1, DENSE},
 };
 
@@ -86,6 +93,7 @@ void group_batch(struct case_list *list, bool full)
         c.pass = CASES[i].pass;
         c.without = CASES[i].without;
         c.deterministic = DETERMINISTIC_BATCH;
+        c.beside = strstr(CASES[i].without, " lse ") ? 6 : 0; /* blocks that wait for their turns */
         case_shape(&c, CASES[i].b, CASES[i].h, CASES[i].h_kv, CASES[i].q, CASES[i].kv);
         c.dim[SYM_SEQS] = CASES[i].seqs;
         if (CASES[i].page > 0) {

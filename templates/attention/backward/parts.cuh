@@ -216,7 +216,7 @@ DEV bool tile_is_large(u32 rows)
 //
 // Of sequences, whose tiles together nobody counts here, that number comes first, of the parameters as they were
 // launched, and then both words of each tile; p.order of a sequence begins with those of its own tiles. All are 0
-// before: lists may leave out tiles that bwd_pre would have to set.
+// before: lists may leave out tiles that bwd_pre would have to set. Without BACK_DQ_STORED a tile has one word there.
 template <class PARAMS> DEV u32 *block_counter(const PARAMS &p)
 {
     return HAS_SEQUENCES<PARAMS> ? p.order : p.order + (cfg::BACK_DQ_STORED ? 2 : 1) * tile_line(p.z, p.z.n_b, 0);

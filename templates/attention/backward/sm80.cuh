@@ -128,9 +128,15 @@ template <class PARAMS> DEV bool find_keys(PARAMS &p, u32 number, key_block &at)
         if (!sequences::tile_of<BN>(sequences::keys(p), p.z.n_b, static_cast<int>(number) / n_h, found)) {
             return false;
         }
+        const int room = sequences::room(p, found.b);
+        const i64 tiles = sequences::tiles_before<BM>(p, found.b) * p.z.n_h;
+        if constexpr (cfg::DETERMINISTIC) { // the last keys first: those before them wait for their turns
+            const int last = (room - 1) / BN;
+            found.number = room > 0 && found.number <= last ? last - found.number : found.number;
+            p.order += 1 + tiles;
+        }
         at = {found.b, static_cast<int>(number) % n_h, found.number, found.number * BN, p.z.group()};
-        const bool some = at.kv0 < sequences::room(p, at.b);
-        const i64 tiles = sequences::tiles_before<BM>(p, at.b) * p.z.n_h;
+        const bool some = at.kv0 < room;
         p.rows += tiles * (BM * ROW_VALUES);
         p.dq += tiles * dq_shape::FLOATS;
         sequences::enter(p, at.b);
@@ -175,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
     if constexpr (cfg::DETERMINISTIC) { // the order in which blocks begin: none waits for one that has not
         if (query_tiles(z) > 0) {
             if (threadIdx.x == 0) {
-                store_shared(shared, take_ticket(p.order + tile_line(z, z.n_b, 0))); // behind the turns
+                store_shared(shared, take_ticket(block_counter(p)));
             }
             __syncthreads();
             number = __float_as_uint(load_shared(shared));
