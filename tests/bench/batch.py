@@ -39,8 +39,8 @@ def attention(b, h, h_kv, q, kv, d, backward=False):
     return "causal", backward, given
 
 
-def packed(n, h, h_kv, q, kv, d):
-    spec, backward, given = attention(1, h, h_kv, n * q, n * kv, d)
+def packed(n, h, h_kv, q, kv, d, backward=False):
+    spec, backward, given = attention(1, h, h_kv, n * q, n * kv, d, backward)
     for name, tokens in (("cu_q", q), ("cu_kv", kv)):
         given[name] = torch.arange(0, (n + 1) * tokens, tokens, dtype=torch.int32, device="cuda")
     return spec, backward, given
@@ -78,6 +78,7 @@ CASES = {
     "forward B1, 16384 tokens, d 64": lambda: attention(1, 32, 8, 16384, 16384, 64),
     "backward B4, 4096 tokens": lambda: attention(4, 16, 16, 4096, 4096, 128, True),
     "backward B64, 512 tokens": lambda: attention(64, 16, 16, 512, 512, 128, True),
+    "backward packed, 16 of 1024": lambda: packed(16, 16, 16, 1024, 1024, 128, True),
     "simple_gla B1, 32768 tokens": lambda: linear("simple_gla", 1, 16, 32768),
     "simple_gla B8, 2048 tokens": lambda: linear("simple_gla", 8, 16, 2048),
     "gated_delta B1, 32768 tokens": lambda: linear("gated_delta", 1, 16, 32768),

@@ -48,6 +48,9 @@ static const struct task TASKS[] = {
     {"alibi", LATHE_BACKWARD, BATCHES, F16, 4, 4, 333, 500, 64, 64, NULL, 0},
     {"causal", LATHE_BACKWARD, BATCHES, BF16, 4, 2, 300, 300, 256, 256, NULL, 0},
     {"full", LATHE_BACKWARD, BATCHES, LATHE_F32, 4, 2, 150, 200, 64, 64, NULL, 0},
+    {"causal", LATHE_BACKWARD, PACK, BF16, 8, 2, 333, 333, 128, 128, NULL, 0},
+    {"sliding_window", LATHE_BACKWARD, PACK, F16, 4, 1, 200, 200, 64, 64, NULL, 0},
+    {"causal", LATHE_BACKWARD, USED, BF16, 4, 2, 130, 300, 64, 64, NULL, 0},
     {"linear", LATHE_FORWARD, BATCHES, BF16, 4, 4, 2500, 2500, 128, 128, "", 0},
     {"simple_gla", LATHE_FORWARD, PACK, BF16, 4, 4, 300, 300, 128, 128, "g", 0},
     {"gated_delta", LATHE_FORWARD, BATCHES, BF16, 4, 4, 2500, 2500, 128, 128, "beta g", 0},
@@ -466,7 +469,7 @@ void batch_run(const struct bench *shared, const struct options *options, struct
 {
     enum { COUNT = sizeof TASKS / sizeof *TASKS };
     unsigned char *bits[COUNT] = {NULL};
-    struct side side = {NULL};
+    struct side side = {.device = NULL};
     lathe_error err = {0};
     if (!side_open_with(&side, shared->tested.device, options->cache, NULL, NULL, LATHE_BATCH_INVARIANT,
                         &err)) {
