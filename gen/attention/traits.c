@@ -22,6 +22,8 @@ static void constants_sm90(struct text_buf *t, const struct plan *plan)
              "%s;\n"
              "constexpr bool BOUND_WAITS = %s;\n",
              b->v_steps, b->sequence_bytes, yes(b->early_dv), yes(plan->bound_waits));
+    if (b->slabs > 0)
+        text_add(t, "constexpr int BACK_SLABS = %d, BACK_KEY_PLACES = %d;\n", b->slabs, b->key_places);
 }
 
 enum { LOADERS = 4, WARPGROUP_ROWS = 64 }; /* of kernels with a warpgroup that loads */

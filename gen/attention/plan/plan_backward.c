@@ -113,7 +113,7 @@ static int tile_rows_bytes(const struct plan *plan, const struct pair_needs *pai
     return 4 * pair->rows * plan->attention.back.bm + (pair->norm ? attention_record_bytes(plan) : 0);
 }
 
-/* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
+/* back::layout of attention/backward/sm90_layout.cuh. */
 static int narrow_smem_of(const struct kernel_request *r, const struct back_plan *t, int rows, bool diag,
                           int slabs, int keys)
 {
@@ -137,13 +137,16 @@ static int sequence_bytes(const struct kernel_request *r)
     return attention_has_sequences(r) ? round_up(2 * bytes + CURSOR, STEP) : 0;
 }
 
-static int narrow_smem(const struct kernel_request *r, const struct back_plan *t, int rows, bool diag,
-                       int tables)
+/* Places for dq' of a tile and for K and V, as many as there is room for: keys are worth more than a slab (at
+   D 64 and 1024 tokens 2 to 7 %). */
+static int choose_places(const struct kernel_request *r, struct back_plan *t, int rows, bool diag, int tables)
 {
-    static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
+    static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
     int bytes = 0;
     for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
-        bytes = narrow_smem_of(r, t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
+        t->slabs = PLACES[i][0];
+        t->key_places = PLACES[i][1];
+        bytes = narrow_smem_of(r, t, rows, diag, t->slabs, t->key_places) + tables;
         if (bytes <= BACK_SMEM_LIMIT - t->sequence_bytes)
             break;
     }
@@ -188,7 +191,7 @@ static bool take_narrow_tile(const struct kernel_request *r, const struct pair_n
         const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
         plan_take_tables(pair, limit - least, &plan->attention.back);
         plan->attention.back.smem_bytes =
-            narrow_smem(r, &plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
+            choose_places(r, &plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
         if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= limit &&
             plan->attention.back.smem_bytes <= r->device->smem_bytes - BACK_SMEM_LIMIT + limit &&
             plan_back_tile_is_wanted(r, plan))

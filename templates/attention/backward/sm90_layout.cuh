@@ -16,31 +16,8 @@ constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 
 // Places in shared memory: for dq' of a tile on its way to memory, one for each warpgroup or one that they share; for K
 // and V of two blocks of keys, so that the next one's come in time, or of one.
-struct places {
-    int slabs, keys;
-};
-// Bytes of dynamic shared memory but for sums (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a
-// tile).
-__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
-{
-    const int keys = BN * (dk * ELEMENT_BYTES<cfg::element_k> + dv * ELEMENT_BYTES<cfg::element_v>);
-    const int queries = bm * (dk * ELEMENT_BYTES<cfg::element_q> + dv * ELEMENT_BYTES<cfg::element_o>);
-    return n.keys * keys + STAGES * queries + 2 * bm * BN * ELEMENT_BYTES<cfg::operand> + 4 * n.slabs * bm * dk +
-           2 * rows + (diag ? 16 * (bm + 64) : 0) + 208;
-}
-// What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
-constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
-__host__ __device__ constexpr places find_places()
-{
-    int i = 0;
-    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES >
-                        BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES) {
-        i++;
-    }
-    return PLACES[i];
-}
-constexpr places ROOM = find_places();
-constexpr u32 SLABS = ROOM.slabs;
+constexpr u32 SLABS = cfg::BACK_SLABS;
+constexpr int KEY_PLACES = cfg::BACK_KEY_PLACES;
 
 struct layout { // offsets in bytes
     static constexpr int K_BYTES = BN * DK * ELEMENT_BYTES<cfg::element_k>;
@@ -53,8 +30,8 @@ struct layout { // offsets in bytes
     static constexpr int ROWS_BYTES = TILE_ROWS_BYTES;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + 64) : 0; // of one table; a warpgroup has two
     static constexpr int K = 0;
-    static constexpr int V = K + ROOM.keys * K_BYTES;
-    static constexpr int RING = V + ROOM.keys * V_BYTES; // stages of Q, then dO
+    static constexpr int V = K + KEY_PLACES * K_BYTES;
+    static constexpr int RING = V + KEY_PLACES * V_BYTES; // stages of Q, then dO
     static constexpr int STAGE = Q_BYTES + DO_BYTES;
     static constexpr int DS = RING + STAGES * STAGE; // two of them, by turns
     static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile, fp32, as it lies in memory
@@ -63,9 +40,8 @@ struct layout { // offsets in bytes
     static constexpr int POSITION = TABLE + WARPGROUPS * 2 * TABLE_BYTES; // of each stage: 8 bytes
     static constexpr int BARRIERS = POSITION + 16;
     static constexpr int ROUNDS = BARRIERS + ring_barriers<STAGES>::BYTES;
-    static constexpr int SUMS = hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, ROOM);
+    static constexpr int SUMS = ROUNDS + block_rounds::BYTES;
     static constexpr int BYTES = SUMS + SUMS_BYTES;
-    static_assert(ROUNDS + block_rounds::BYTES == SUMS, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES, "a block has at most 227 KiB of shared memory");
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
 };
@@ -75,7 +51,7 @@ using place_in_ring = ring_place<STAGES>;
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
 DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
-DEV round_place keys_of(u32 round) { return place_of_round<ROOM.keys>(round); }
+DEV round_place keys_of(u32 round) { return place_of_round<KEY_PLACES>(round); }
 DEV u32 key_rows(u32 shared, u32 round) { return shared + layout::K + keys_of(round).stage * layout::K_BYTES; }
 DEV u32 value_rows_of(u32 shared, u32 round) { return shared + layout::V + keys_of(round).stage * layout::V_BYTES; }
 
