@@ -243,6 +243,33 @@ def test_function(name, inputs, rule, heads, options, packed):
     compare(gradients(made, a), gradients(wanted, exact), a)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("decays", [True, False])
+def test_delta_product(n, decays):
+    """Steps of a token, one after the other: a recurrence of n tokens whose first decays and whose last is read."""
+    torch.manual_seed(7)
+    draw_of = lambda *shape: torch.randn(*shape, dtype=DTYPE, device=DEVICE)  # noqa: E731
+    q, k, v = draw_of(B, T, H, D), draw_of(B, T * n, H, D), draw_of(B, T * n, HV, V)
+    beta, state, g = draw_of(B, T * n, HV).sigmoid(), draw_of(B, HV, D, V), -draw_of(B, T, HV).square()
+    given = {"q": q, "k": k, "v": v, "beta": beta, "state": state, **({"g": g} if decays else {})}
+    for x in given.values():
+        x.requires_grad_()
+    low = given.get("g")
+    o, final = ours.chunk_gated_delta_product(q, k, v, low, beta, n, initial_state=state,
+                                              output_final_state=True, use_qk_l2norm_in_kernel=True)  # fmt: skip
+    rows, S = [], state
+    for t in range(T):
+        one = lambda x: None if x is None else x[:, t : t + 1]  # noqa: E731
+        for r in range(n):
+            step = lambda x: x[:, t * n + r : t * n + r + 1]  # noqa: E731
+            decay = None if low is None or r > 0 else token(one(low))
+            row, S, _ = naive(one(q), step(k), step(v), decay=decay, beta=step(beta), state=S, unit=True)
+        rows.append(row)
+    made, wanted = [o, final], [torch.cat(rows, 1), S]
+    compare(made, wanted, ["o", "final state"])
+    compare(gradients(made, given), gradients(wanted, given), given)
+
+
 def few(dtype=DTYPE, **more):
     """q, k, v, g, beta of a gated delta rule with more heads of values."""
     torch.manual_seed(7)
