@@ -27,6 +27,9 @@ TEST(each_form_has_its_kernel)
         {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta_sm90"},
         {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_keyed_delta"},
         {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_keyed_delta"},
+        {"rwkv7", "dtype=bf16,h=16,t=4096,d=64", "linear_recurrent"},
+        {"comba", "dtype=bf16,h=16,t=4096,d=128", "linear_recurrent"},
+        {"precond_kda", "dtype=f16,h=16,t=4096,d=128", "linear_recurrent"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;

@@ -270,6 +270,31 @@ def test_delta_product(n, decays):
     compare(gradients(made, given), gradients(wanted, given), given)
 
 
+@pytest.mark.parametrize("gated", [True, False])
+def test_slots(gated):
+    """Two recurrences, and a softmax over the slots between them."""
+    torch.manual_seed(8)
+    draw_of = lambda *shape: torch.randn(*shape, dtype=DTYPE, device=DEVICE)  # noqa: E731
+    given = {"q": draw_of(B, T, H, D), "k": draw_of(B, T, H, D), "v": draw_of(B, T, H, V), "s": draw_of(B, T, H, 8)}
+    states = {"first": draw_of(B, H, D, 8), "second": draw_of(B, H, 8, V)}
+    given |= {"g": -draw_of(B, T, H, 8).square(), **states} if gated else states
+    for x in given.values():
+        x.requires_grad_()
+    a = Inputs(given)
+    g = a.get("g")
+    call = {n: x for n, x in given.items() if n not in states}
+    o, final = ours.chunk_gsa(**call, initial_state=(a.first, a.second), output_final_state=True)
+    s = a.s
+    if g is None:
+        total = s.logcumsumexp(1)
+        g, s = torch.cat((total[:, :1], total[:, :-1]), 1) - total, (s - total).exp()
+    o1, first, _ = naive(a.q, a.k, s, decay=g[..., None, :], state=a.first)
+    wanted, second, _ = naive(o1.softmax(-1), s, a.v, decay=g[..., None], scale=1.0, state=a.second)
+    made, wanted = [o, *final], [wanted, first, second]
+    compare(made, wanted, ["o", "first state", "second state"])
+    compare(gradients(made, given), gradients(wanted, given), given)
+
+
 def few(dtype=DTYPE, **more):
     """q, k, v, g, beta of a gated delta rule with more heads of values."""
     torch.manual_seed(7)

@@ -22,7 +22,7 @@ from ._registry import refused, register
 
 __all__ = [
     "chunk_comba", "chunk_delta_rule", "chunk_dplr_delta_rule", "chunk_gated_delta_product",
-    "chunk_gated_delta_rule", "chunk_gdn2", "fused_recurrent_gated_delta_product",
+    "chunk_gated_delta_rule", "chunk_gdn2", "chunk_gsa", "fused_recurrent_gated_delta_product", "fused_recurrent_gsa",
     "chunk_iplr_delta_rule", "chunk_rwkv7", "fused_mul_recurrent_rwkv7", "fused_recurrent_comba",
     "fused_recurrent_dplr_delta_rule", "fused_recurrent_gdn2", "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_rwkv7", "chunk_gdn", "chunk_gla", "chunk_kda", "chunk_lightning_attn",
@@ -121,6 +121,32 @@ def chunk_gla(q, k, v, g, scale=None, initial_state=None, output_final_state=Fal
 def fused_recurrent_gla(q, k, v, gk=None, gv=None, scale=None, initial_state=None, output_final_state=False,
                         reverse=False, state_v_first=False, cu_seqlens=None, **more):  # fmt: skip
     """gk [b, t, h, d] or gv [b, t, h, d_v]: logarithms of decays of key or of value channels."""
+
+
+def fused_recurrent_gsa(q, k, v, s, g=None, scale=None, initial_state=None, output_final_state=False, reverse=False,
+                        cu_seqlens=None):  # fmt: skip
+    """Gated slot attention: s, g [b, t, h, m]: keys and values of m slots, and logarithms of their decays. Two calls of
+    gated linear attention: slots are the values of the first, and by the softmax of what that gives the keys of the
+    second. A state is two. Without g, slots forget by their own sum, of all tokens of a batch."""
+    if k.shape[2] != q.shape[2] or s.shape[2] != v.shape[2]:
+        raise c.UnsupportedError("lathe.fla: gsa of fewer heads of k than of q, or of s than of v, is not served")
+    if g is None and (cu_seqlens is not None or reverse):
+        raise c.ArgumentError("g: missing; without it slots forget from the first token of a batch on to its last")
+    if g is None:
+        total = s.to(torch.promote_types(s.dtype, torch.float32)).logcumsumexp(1)
+        g, s = torch.cat((total[:, :1], total[:, :-1]), 1) - total, (s - total).exp().to(k.dtype)
+    first, second = initial_state if initial_state is not None else (None, None)
+    named = {"output_final_state": output_final_state, "reverse": reverse, "cu_seqlens": cu_seqlens}
+    o, keys = fused_recurrent_gla(q, k, s, gv=g, scale=scale, initial_state=first, **named)
+    weights = o.to(torch.promote_types(o.dtype, torch.float32)).softmax(-1).to(o.dtype)
+    o, values = fused_recurrent_gla(weights, s, v, gk=g, scale=1.0, initial_state=second, **named)
+    return o, (keys, values) if output_final_state else None
+
+
+def chunk_gsa(q, k, v, s, g=None, scale=None, initial_state=None, output_final_state=False, checkpoint_level=2,
+              cu_seqlens=None, cu_seqlens_cpu=None):  # fmt: skip
+    """See fused_recurrent_gsa. checkpoint_level is a hint to FLA's kernels."""
+    return fused_recurrent_gsa(q, k, v, s, g, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
 
 
 @op(_rules.rwkv6)
