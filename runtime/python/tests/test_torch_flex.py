@@ -232,6 +232,36 @@ def test_a_block_mask_of_another_length_is_refused():
 # ---- what changes from call to call ----------------------------------------------------------------------------------
 
 
+GAIN = 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_number_of_each_step_is_a_scalar(dtype, monkeypatch):
+    """Of a closure and of a global: after a few values nothing is traced or compiled any more."""
+    from lathe.torch.flex import _translation
+
+    def call(window):
+        return lambda s, b, h, i, j: s * GAIN - mods.DOCS.numel() * 0.01, lambda b, h, i, j: i - j < window
+
+    operands = tensors(dtype=dtype)
+    for step in range(9):
+        monkeypatch.setitem(globals(), "GAIN", 0.5 + step / 7)
+        score, mask = call(3 + step)
+        compare(operands, score, made(mask, mods.S, mods.S))
+        if step == 4:
+            before = set(_translation._ops)
+    assert set(_translation._ops) == before
+    assert any("x.window" in text and "x.GAIN" in text for text in before)
+
+
+def test_a_number_by_which_python_decides_stays_a_constant():
+    def call(window):
+        return lambda b, h, i, j: i - j < window if window > 5 else i - j < 2
+
+    for window in range(3, 10):
+        compare(tensors(), None, made(call(window), mods.S, mods.S))
+
+
 def count_traces(monkeypatch):
     from lathe.torch.flex import _attention
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import warnings
 
 import torch
@@ -13,10 +15,11 @@ from .._register import PLAIN
 from ._blocks import Blocks, blocks_of, heads_of
 from ._compiled import can_trace, in_graph
 from ._inputs import Sizes
+from ._open import Numbers
 from ._spec import KNOWN
 from ._trace import place_of, trace
 from ._translation import Asked, Traced, Translation, scale_of
-from ._watch import Seen, watch
+from ._watch import Place, Seen, opened, watch
 
 _SCORE = ("s", "b", "h", "q", "kv")
 _MASK = _SCORE[1:]
@@ -24,7 +27,10 @@ _MOST = 1024  # traces that are kept
 _AuxRequest = getattr(flex, "AuxRequest", None)
 _AuxOutput = getattr(flex, "AuxOutput", None)
 _is_compiling = torch.compiler.is_compiling
+_CONSTANTS = 3  # sets of numbers of one mod that are constants of specs: layers may have a window each
+_TYPES = {"isinstance", "type", "is_integer", "repr", "str"}
 _graphs: dict = {}
+_changing: dict = {}  # by what mods read, but for the values of numbers
 _once: set = set()  # places of mods whose first trace was not kept
 _said: set = set()
 
@@ -47,14 +53,24 @@ def _say_once(what: str, mod) -> None:
                       "milliseconds; let it read plain numbers, tensors and attributes", stacklevel=4)  # fmt: skip
 
 
-def _trace(score_mod, mask_mod, seen: Seen, float_dtype, device) -> Traced:
-    """Of functions of Python, with the places of what they capture in what `watch` has found."""
-    score = trace(score_mod, _SCORE, float_dtype, device, KNOWN) if score_mod else None
-    mask = trace(mask_mod, _MASK, float_dtype, device, KNOWN) if mask_mod else None
+def _trace(score_mod, mask_mod, seen: Seen, float_dtype, device, left_open: tuple[Place, ...] = ()) -> Traced:
+    """Of functions of Python, with the places of what they capture in what `watch` has found. left_open: of numbers
+    that become scalars."""
+    numbers = Numbers() if left_open else None
+    if left_open:
+        by_function: dict = {}
+        for slot, place in enumerate(left_open):
+            of = by_function.setdefault(id(place.function), {})
+            of[place.name] = numbers.new(type(place.value) is int, slot)
+        known: dict = {}
+        score_mod, mask_mod = (opened(f, by_function, known) for f in (score_mod, mask_mod))
+    score = trace(score_mod, _SCORE, float_dtype, device, KNOWN, (), numbers) if score_mod else None
+    mask = trace(mask_mod, _MASK, float_dtype, device, KNOWN, (), numbers) if mask_mod else None
     graphs = [g for g in (score, mask) if g]
     places = {id(t): i for i, t in enumerate(seen.tensors)}
     captured = [n for g in graphs for n in g.captured]
-    made = Traced(score, mask, seen.labels, float_dtype)
+    names = [place.name for place in left_open]
+    made = Traced(score, mask, seen.labels, float_dtype, numbers=numbers, number_names=names.__getitem__)
     # Has no function run that the walk has not looked into?
     is_watched = all(g.codes is not None and _outer(g.codes, seen.codes) for g in graphs)
     made.is_lasting = not seen.opaque and all(id(n.tensor) in places for n in captured) and is_watched
@@ -64,24 +80,94 @@ def _trace(score_mod, mask_mod, seen: Seen, float_dtype, device) -> Traced:
     return made
 
 
-def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen]:
+class Changing:
+    """The numbers of mods that are alike but for them: what has been constant in a few specs is left open in the next."""
+
+    __slots__ = ("values", "most", "slots")
+
+    def __init__(self):
+        self.values: list[tuple] = []
+        self.most: float = _CONSTANTS  # sets of values; infinite where Python decides by them
+        self.slots: set[int] = set()  # of numbers that have changed
+
+
+def _changing_of(seen: Seen, key: tuple) -> Changing:
+    form = list(key[0])
+    for place in seen.places:
+        form[place.at] = type(place.value)
+    if len(_changing) >= _MOST:
+        _changing.clear()
+    return _changing.setdefault((tuple(form), *key[1:]), Changing())
+
+
+def _left_open(seen: Seen, key: tuple) -> tuple[Place, ...]:
+    """Numbers that have changed in calls that were like this one but for them, where there were several."""
+    if not seen.places or any(_asks_for_types(code) for code in seen.codes):
+        return ()
+    known = _changing_of(seen, key)
+    values = tuple([repr(place.value) for place in seen.places])
+    if len(known.values) < known.most:
+        if len(known.values) < _CONSTANTS and values not in known.values:
+            known.values.append(values)
+        return ()
+    for then in known.values:
+        known.slots.update(i for i, value in enumerate(values) if value != then[i])
+    return tuple(seen.places[i] for i in sorted(known.slots))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _asks_for_types(code) -> bool:
+    """Would a symbol be taken for something else than the number?"""
+    return not _TYPES.isdisjoint(code.co_names)
+
+
+def _traced(score_mod, mask_mod, float_dtype, device) -> tuple[Traced, Seen, tuple[Place, ...]]:
     seen = watch(score_mod, mask_mod)
     if seen.opaque:
         _say_once(seen.opaque, score_mod or mask_mod)
-        return _trace(score_mod, mask_mod, seen, float_dtype, device), seen
+        return _trace(score_mod, mask_mod, seen, float_dtype, device), seen, ()
     key = (tuple(seen.key), float_dtype, device)
     found = _graphs.get(key)
-    if found is None:
-        found = _trace(score_mod, mask_mod, seen, float_dtype, device)
+    if found is not None:
+        return found, seen, ()
+    left_open = _left_open(seen, key)
+    if left_open:
+        form = list(seen.key)
+        for place in left_open:
+            form[place.at] = Place
+        open_key = (tuple(form), *key[1:])
+        found = _graphs.get(open_key) or _open_trace(score_mod, mask_mod, seen, float_dtype, device, left_open)
+        if found is not None:
+            _keep(open_key, found)
+            return found, seen, left_open
+        _changing_of(seen, key).most = math.inf
+    found = _trace(score_mod, mask_mod, seen, float_dtype, device)
+    if found.is_lasting:
+        _keep(key, found)
+    elif place_of(score_mod or mask_mod) in _once:  # twice: no weak reference's callback has come between
+        _say_once("a function or a tensor that it finds on its way", score_mod or mask_mod)
+    else:
+        _once.add(place_of(score_mod or mask_mod))
+    return found, seen, ()
+
+
+def _open_trace(*args) -> Traced | None:
+    """None where Python decides by the numbers. Twice: the first of its kind in a process may import what torch needs,
+    and be taken for one that has run what nobody has watched."""
+    for _ in range(2):
+        try:
+            found = _trace(*args)
+        except c.SpecError:
+            return None
         if found.is_lasting:
-            if len(_graphs) >= _MOST:
-                _graphs.clear()
-            _graphs[key] = found
-        elif place_of(score_mod or mask_mod) in _once:  # twice: no weak reference's callback has come between
-            _say_once("a function or a tensor that it finds on its way", score_mod or mask_mod)
-        else:
-            _once.add(place_of(score_mod or mask_mod))
-    return found, seen
+            return found
+    return None
+
+
+def _keep(key, traced: Traced) -> None:
+    if len(_graphs) >= _MOST:
+        _graphs.clear()
+    _graphs[key] = traced
 
 
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
@@ -116,10 +202,11 @@ def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, res
     if key.shape[0] != query.shape[0]:
         key, value = (t.expand(query.shape[0], *t.shape[1:]) for t in (key, value))
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
-    traced, seen = _traced(score_mod, blocks.mask_mod, working, query.device)
+    traced, seen, left_open = _traced(score_mod, blocks.mask_mod, working, query.device)
     sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     translation = traced.translation(Asked(sizes, scale_of(scale, query), blocks.form, results))
-    return translation.call(seen.tensors, None, query, key, value, blocks.tables)
+    numbers = (lambda slot: left_open[slot].value) if left_open else None
+    return translation.call(seen.tensors, numbers, query, key, value, blocks.tables)
 
 
 _apart = torch.compiler.disable(run_eagerly)

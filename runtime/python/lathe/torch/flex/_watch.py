@@ -37,6 +37,15 @@ _HARMLESS = set(
 _names_known: dict = {}  # by the first functions: the names that they come to speak of
 
 
+class Place:
+    """Of a number that a function reads from its closure or its globals: where its value stands in the key."""
+
+    __slots__ = ("at", "value", "function", "name")
+
+    def __init__(self, at: int, value, function, name: str):
+        self.at, self.value, self.function, self.name = at, value, function, name
+
+
 class Seen:
     """The key as far as it goes, and the tensors in the order in which they were met."""
 
@@ -49,6 +58,8 @@ class Seen:
         self.opaque = ""  # the first thing that cannot be watched, in words
         self.codes: set[types.CodeType] = set()
         self.held: list = []  # ids in the key are of these
+        self.places: list[Place] = []  # of numbers that may be left open
+        self.chain: set[int] = set()  # functions that are reached from the first ones through functions alone
         self._places: dict[int, int] = {}
         self._visited: dict[int, tuple[int, object]] = {}  # which one it was; it lives as long as its id is asked for
 
@@ -81,6 +92,7 @@ def watch(*functions) -> Seen:
     names = _names_known.get(first, frozenset())
     while True:
         seen = Seen(names)
+        seen.chain = {id(f) for f in functions}
         for f in functions:
             _walk(seen, f, "", 0)
         spoken = names.union(*(_names_of(code)[0] for code in seen.codes))
@@ -160,13 +172,55 @@ def _function(seen: Seen, f, name, depth) -> None:
             _walk(seen, part, "default", depth)
     for n, cell in zip(code.co_freevars, f.__closure__ or ()):
         try:
-            _walk(seen, cell.cell_contents, n, depth)
+            content = cell.cell_contents
         except ValueError:  # a name that has no value yet
             seen.key.append("empty")
+            continue
+        _read(seen, f, n, content)
+        _walk(seen, content, n, depth)
     if not of_torch:
-        _named(seen, spoken, f.__globals__, depth)
+        for n in spoken:
+            if n in f.__globals__:
+                seen.key.append(n)
+                _read(seen, f, n, f.__globals__[n])
+                _walk(seen, f.__globals__[n], n, depth)
         if f.__dict__:
             _named(seen, seen.names, f.__dict__, depth)
+
+
+def _read(seen: Seen, f, name: str, content) -> None:
+    """What a function finds under a name, before it is walked."""
+    if id(f) not in seen.chain:
+        return
+    if type(content) in (int, float):
+        seen.places.append(Place(len(seen.key) + (type(content) is int), content, f, name))
+    elif type(content) is types.FunctionType:
+        seen.chain.add(id(content))
+
+
+def opened(f, by_function: dict, known: dict):
+    """A copy of a function, which reads other numbers; by_function: them by names, by the ids of functions."""
+    if type(f) is not types.FunctionType or id(f) in known:
+        return known.get(id(f), f)
+    values = by_function.get(id(f), {})
+    known[id(f)] = f
+    cells = []
+    for n, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+        try:
+            content = values.get(n, cell.cell_contents)
+        except ValueError:
+            cells.append(cell)
+            continue
+        made = opened(content, by_function, known)
+        cells.append(cell if made is cell.cell_contents else types.CellType(made))
+    used = {n: f.__globals__[n] for n in _names_of(f.__code__)[0] if n in f.__globals__}
+    changed = {n: opened(values.get(n, one), by_function, known) for n, one in used.items()}
+    changed = {n: one for n, one in changed.items() if one is not used[n]}
+    spaces = {**f.__globals__, **changed} if changed else f.__globals__
+    made = types.FunctionType(f.__code__, spaces, f.__name__, f.__defaults__, tuple(cells))
+    made.__kwdefaults__, made.__dict__ = f.__kwdefaults__, f.__dict__
+    known[id(f)] = made
+    return made
 
 
 def _named(seen: Seen, names, holder, depth) -> None:
