@@ -78,6 +78,21 @@ static void explain_tuned(struct facts *f, const struct tuned *tuned)
                tuned->template_name, tuned->tile, tuned->device, tuned->seconds * 1e3);
 }
 
+static void explain_batch(struct facts *f, const struct problem *p)
+{
+    if (p->deterministic != DETERMINISTIC_BATCH)
+        return;
+    const char *const packed =
+        p->packed ? "; packed sequences are all taken as long ones: steps of generation are faster as batches"
+                  : "";
+    facts_string(f, "batch", packed[0] ? packed + 2 : "");
+    facts_line(f,
+               "  batch         the same bits whatever else is in the batch, which chooses no template, no "
+               "tile and no "
+               "parts%s\n",
+               packed);
+}
+
 static int explain_choice(struct facts *f, const struct kernel_request *r, const struct options *o)
 {
     struct plan plan;
@@ -93,6 +108,7 @@ static int explain_choice(struct facts *f, const struct kernel_request *r, const
     if (status != LATHE_OK)
         return complain_error(&err);
     explain_plan(f, r, &plan);
+    explain_batch(f, r->problem);
     if (is_tuned)
         explain_tuned(f, &tuned);
     explain_refusals(f, r);

@@ -138,6 +138,13 @@ TEST(names_hold_what_is_compiled_in)
     struct phrase text = {{0}, 0};
     lathe__aot_problem_text(&sig, &p, &text);
     CHECK_STR(text.text, "dtype=bf16,d=64,d_v=128,bias=none,unaligned=k");
+    struct phrase in_batch = {{0}, 0};
+    p.deterministic = DETERMINISTIC_BATCH;
+    CHECK(lathe__aot_suffix(&sig, &p, name));
+    CHECK_STR(name, "bf16_d64_v128_no_bias_unaligned_k_batch_invariant");
+    lathe__aot_problem_text(&sig, &p, &in_batch);
+    CHECK_STR(in_batch.text, "dtype=bf16,d=64,d_v=128,bias=none,unaligned=k,deterministic=batch");
+    p.deterministic = DETERMINISTIC_NOT;
     take_sizes(&sig, "softmax");
     p.dim[SYM_N] = 4096;
     p.unaligned = 0;

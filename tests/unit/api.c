@@ -130,6 +130,9 @@ TEST(options_that_are_wrong)
     o.cache_read_only = 0;
     o.offline = -1;
     refuse_options(&o, "options.offline: expected 0 or 1, given -1");
+    o.offline = 0;
+    o.deterministic = 3;
+    refuse_options(&o, "options.deterministic: expected 0, 1 or LATHE_BATCH_INVARIANT (2), given 3");
 }
 
 TEST(options_of_other_sizes)
