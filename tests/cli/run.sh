@@ -142,11 +142,11 @@ expect 2 '' "unknown name 'q'; this spec knows dtype, " run linear --problem q=7
 printf 'return linear_attention { inputs = { g = tensor("f32", "b", "h", "t") },\n decay = function(at, x) return -2.0 * x.g(at.b, at.h, at.t) end }\n' >any_sign.lua
 expect 2 '' 'any_sign.lua:2: decay: expected the logarithm of a factor of at most 1' run any_sign.lua --problem h=1,t=40,d=8
 expect 0 'dweight: max abs' '' run layer_norm --pass backward --problem dtype=f32,rows=9,n=33 --verify
-expect 0 'cut by how many it has, whatever else is in the batch' '' explain causal --arch sm_90a \
+expect 0 'cut by how many it has, whatever else is in the batch' '' "$LATHE" explain causal --arch sm_90a \
     --problem dtype=bf16,h=8,h_kv=2,q=1,kv=9000,d=64,deterministic=batch
-expect 0 'steps of generation are faster as batches' '' explain causal --arch sm_90a \
+expect 0 'steps of generation are faster as batches' '' "$LATHE" explain causal --arch sm_90a \
     --problem dtype=bf16,h=8,h_kv=2,q=4,kv=9000,d=64,seqs=4,deterministic=batch
-expect 1 'how its sums are cut may depend on the batch' '' explain embedding --pass backward \
+expect 1 'how its sums are cut may depend on the batch' '' "$LATHE" explain embedding --pass backward \
     --problem dtype=bf16,deterministic=batch
 expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
 expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
