@@ -49,7 +49,7 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
          attention_mask=None, local_size=None, allow_is_causal_skip=True, **more):  # fmt: skip
     """None where the mask is causal, ends of queries and keys aligned; else a table of bools, and its Rule if any."""
     names = _names_of(mask_function)
-    meets = _meets(q_offset, q_length, kv_offset, kv_length) and _is_whole(attention_mask, kv_offset + kv_length)
+    meets = _ends_align(q_offset, q_length, kv_offset, kv_length) and _is_whole(attention_mask, kv_offset + kv_length)
     has_window = "sliding_window_overlay" in names
     is_rule = meets and "causal_mask_function" in names and names <= _PLAIN | _PACKED and (local_size or not has_window)
     is_packed = bool(names & _PACKED)
@@ -69,7 +69,7 @@ def _rule_of(table):
     return rule if rule is not None and version == table._version else None
 
 
-def _meets(q_offset, q_length, kv_offset, kv_length) -> bool:
+def _ends_align(q_offset, q_length, kv_offset, kv_length) -> bool:
     """Is the last query at the last key? Offsets of caches of fixed size are tensors, which are not read here."""
     if any(isinstance(n, torch.Tensor) for n in (q_offset, q_length, kv_offset, kv_length)):
         return False
@@ -103,7 +103,7 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
            softcap=None, s_aux=None, sliding_window=None, **more):  # fmt: skip
     """As transformers calls it: q, k and v [b, h, s, d]; o [b, s, h, d], and None for the weights."""
     if torch.compiler.is_compiling():
-        return _apart(module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, softcap,
+        return _outside_of_graphs(module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, softcap,
                       s_aux, sliding_window, **more)  # fmt: skip
     _refuse(query, dropout, s_aux, position_bias, more)
     rule = _rule_of(attention_mask)
@@ -129,7 +129,7 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
     return _run(Form(**form), query, key, value, given), None
 
 
-_apart = torch.compiler.disable(attend)
+_outside_of_graphs = torch.compiler.disable(attend)
 
 
 def _run(form: Form, query, key, value, given):

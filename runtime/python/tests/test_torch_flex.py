@@ -232,6 +232,42 @@ def test_a_block_mask_of_another_length_is_refused():
 # ---- what changes from call to call ----------------------------------------------------------------------------------
 
 
+def test_a_mask_that_changes_below_its_lists_is_looked_at_again():
+    """torch goes on with the lists; where they no longer are those of the function, both decide."""
+    docs = mods.DOCS.clone()
+    mask = made(lambda b, h, i, j: docs[i] == docs[j], mods.S, mods.S)
+    compare(tensors(), None, mask)
+    docs[:] = torch.arange(mods.S) // 12
+    q, k, v = tensors(grad=False)
+    listed = mask.to_dense()[0, 0].bool()
+
+    def of_both(b, h, i, j):  # the block in the middle is a whole one of the lists
+        return listed[i // 8, j // 8] & ((docs[i] == docs[j]) | (i // 8 == 1) & (j // 8 == 1))
+
+    same(attend(q, k, v, block_mask=mask), of_torch(q, k, v, block_mask=made(of_both, mods.S, mods.S))[0])
+
+
+@on_host
+def test_a_scale_of_double_precision():
+    q, k, v = tensors(dtype=torch.float64)
+    compare((q, k, v), scale=0.25 + 1e-9)
+    assert not torch.equal(attend(q, k, v, scale=0.25 + 1e-9), attend(q, k, v))
+
+
+@pytest.mark.parametrize("name", ["maximum", "clamp", "clamp_min", "fmax", "minimum"])
+def test_nan_is_that_of_torch(name):
+    """What gives NaN in torch gives it here."""
+    table = torch.tensor([1.0, torch.nan, -1.0])
+    of = {"maximum": lambda x: torch.maximum(x, x * 0 + 0.5), "clamp": lambda x: x.clamp(-0.5, 0.5),
+          "clamp_min": lambda x: x.clamp_min(0.5), "fmax": lambda x: torch.fmax(x, torch.full_like(x, 0.5)),
+          "minimum": lambda x: torch.minimum(x * 0 + 0.5, x)}[name]  # fmt: skip
+    mod = lambda s, b, h, i, j: s + of(table[i % 3])  # noqa: E731
+    q, k, v = tensors(grad=False)
+    o, wanted = attend(q, k, v, mod), of_torch(q, k, v, mod)[0]
+    torch.testing.assert_close(o, wanted, rtol=FINE, atol=FINE, equal_nan=True)
+    assert bool(wanted.isnan().any()) == (name != "fmax")
+
+
 GAIN = 0.5
 
 

@@ -250,6 +250,16 @@ def test_autocast(calls):
     same(o.float(), attention(q, k, v), BOUNDS[torch.bfloat16])
 
 
+def test_autocast_where_calls_of_python_are_watched(calls):
+    """Of a torch that does not give its own kernels out: operands of two dtypes are of one under autocast."""
+    q, k, v = tensors()
+    wanted = attention(q, k, v, is_causal=True)
+    with _sdpa._Watching(), torch.autocast(DEVICE, torch.bfloat16):
+        o = torch.nn.functional.scaled_dot_product_attention(q, k.bfloat16(), v, is_causal=True)
+    assert calls == [True] and o.dtype is torch.bfloat16
+    same(o.float(), wanted, BOUNDS[torch.bfloat16])
+
+
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (3, 0), (2, 1)], ids=str)
 def test_packed_sequences(window):
     varlen = pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")

@@ -64,7 +64,7 @@ def _attend(key, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     if scale is not None and not math.isfinite(scale) or not _add_mask(form, given, attn_mask, q, sizes):
         return None
     if dropout_p > 0:
-        if not _is_drawn_once(q, dropout_p):
+        if not _may_draw_seed(q, dropout_p):
             return None
         given["p"] = float(dropout_p)
         given["seed"] = int(torch.randint(0, 2**31 - 1, (), device="cpu"))
@@ -124,7 +124,7 @@ def _add_mask(form: dict, given: dict, mask, q, sizes) -> bool:
     return True
 
 
-def _is_drawn_once(q, dropout_p) -> bool:
+def _may_draw_seed(q, dropout_p) -> bool:
     """The seed is drawn on the host: a graph that is replayed would drop the same weights each time."""
     if type(q) not in PLAIN or not 0.0 <= dropout_p <= 1.0:
         return False
@@ -211,6 +211,14 @@ def _asking(ours, kernel):
     return ask
 
 
+def _autocast(t):
+    """As torch's own operator casts its operands, which come here before it."""
+    if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.dtype is torch.float64:
+        return t
+    kind = t.device.type
+    return t.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else t
+
+
 class _Watching(TorchFunctionMode):
     """For a torch that does not give its own kernels out: calls of Python alone are seen."""
 
@@ -218,7 +226,7 @@ class _Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.nn.functional.scaled_dot_product_attention and not torch.compiler.is_compiling():
             names = {"query": "q", "key": "k", "value": "v"}
-            made = attend(*args, **{names.get(n, n): value for n, value in kwargs.items()})
+            made = attend(*map(_autocast, args), **{names.get(n, n): _autocast(value) for n, value in kwargs.items()})
             if made is not None:
                 return made
         return func(*args, **kwargs)

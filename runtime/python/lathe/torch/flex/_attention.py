@@ -18,7 +18,7 @@ from ._inputs import Sizes
 from ._open import Numbers
 from ._spec import KNOWN
 from ._trace import place_of, trace
-from ._translation import Asked, Traced, Translation, scale_of
+from ._translation import Request, Traced, Translation, scale_of
 from ._watch import Place, Seen, opened, watch
 
 _SCORE = ("s", "b", "h", "q", "kv")
@@ -190,7 +190,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
         _check_blocks(block_mask, query, key)
         made = in_graph(query, key, value, score_mod, block_mask, scale, results)
     else:
-        made = _apart(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
+        made = _outside_of_graphs(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
     return _answer(made, results, return_aux)
 
 
@@ -204,12 +204,12 @@ def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, res
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
     traced, seen, left_open = _traced(score_mod, blocks.mask_mod, working, query.device)
     sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    translation = traced.translation(Asked(sizes, scale_of(scale, query), blocks.form, results))
+    translation = traced.translation(Request(sizes, scale_of(scale, query), blocks.form, results))
     numbers = (lambda slot: left_open[slot].value) if left_open else None
     return translation.call(seen.tensors, numbers, query, key, value, blocks.tables)
 
 
-_apart = torch.compiler.disable(run_eagerly)
+_outside_of_graphs = torch.compiler.disable(run_eagerly)
 
 
 def _check_tensor(name: str, t) -> None:
@@ -301,4 +301,4 @@ def spec_of(score_mod=None, mask_mod=None, *, scale=None, b=None, h=None, q=None
     device = seen.tensors[0].device if seen.tensors else torch.device("cpu")
     working = torch.float64 if dtype is torch.float64 else torch.float32
     traced = _trace(score_mod, mask_mod, seen, working, device)
-    return Translation(traced, Asked(Sizes(b, h, q, kv), scale, block, ("o",)), seen.numbers).text
+    return Translation(traced, Request(Sizes(b, h, q, kv), scale, block, ("o",)), seen.numbers).text

@@ -7,6 +7,8 @@ import weakref
 import torch
 from torch.nn.attention import flex_attention as flex
 
+from ._watch import watch
+
 _ROWS = 1 << 24  # pairs that are looked at in one go
 _known: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
 
@@ -32,16 +34,19 @@ def mod_of(block_mask):
 
 
 def blocks_of(block_mask) -> Blocks:
-    """The lists are looked at once: where they are those of the function, the formula alone decides."""
+    """Where the lists are those of the function, the formula alone decides. That is looked at again where lists, or what
+    the function reads, have changed: torch would go on with the lists."""
     lists = [t for t in (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
                          block_mask.full_kv_indices) if t is not None]  # fmt: skip
     lists.append(block_mask.mask_mod)
-    state = tuple((id(t), getattr(t, "_version", 0)) for t in lists)
+    seen = watch(None, mod_of(block_mask))
+    every = (*lists, *seen.tensors)
+    state = (*((id(t), getattr(t, "_version", 0)) for t in every), *seen.key)
     found = _known.get(block_mask)
     if found is not None and found[0] == state:
         return found[1]
     made = _blocks(block_mask)
-    _known[block_mask] = (state, made, lists)
+    _known[block_mask] = (state, made, (every, seen.held))
     return made
 
 

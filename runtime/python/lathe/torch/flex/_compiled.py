@@ -20,7 +20,7 @@ from ._listed import Mask, operator_of
 from ._open import SYMBOLIC, Numbers
 from ._spec import KNOWN
 from ._trace import Given, trace
-from ._translation import Asked, Traced, scale_of
+from ._translation import Request, Traced, scale_of
 
 _SCORE = ("s", "b", "h", "q", "kv")
 _NAME = "lathe_flex_attention"
@@ -136,13 +136,13 @@ class _Call:
     def run(self, q, k, v, scale, lists, results):
         traced = self.traced()
         sizes = Sizes(*(n if type(n) is int else None for n in (q.shape[0], q.shape[1], q.shape[2], k.shape[2])))
-        plain = traced.translation(Asked(sizes, scale, None, results))
+        plain = traced.translation(Request(sizes, scale, None, results))
         given = plain.given(self.more, self.more.__getitem__, q)
         if not lists:
             return plain.function(q, k, v, q_start=0, **given)
         *lists, size, lengths = lists
         names = ("live_blocks",) if lists[2] is None else ("live_blocks", "whole_blocks")
-        listed = traced.translation(Asked(sizes, scale, (*size, *names), results))
+        listed = traced.translation(Request(sizes, scale, (*size, *names), results))
         mask = Mask(self.mask_mod, tuple(size), tuple(lengths))
         more = [self.more[slot] for slot in self.mask_slots]
         return operator_of(plain.function, listed.function, mask)(q, k, v, given, lists, more)

@@ -175,7 +175,7 @@ def evaluate(node: Node, tensor_of, number_of=None) -> torch.Tensor:
         args, named = replaced((n.args, n.kwargs), Node, value)
         if number_of is not None:
             args, named = replaced((args, named), SYMBOLIC, number_of)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not n.off):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not n.no_grad):
             out = n.func(*args, **named)
         return out[int(n.name[1:])] if n.name.startswith("#") else out
 

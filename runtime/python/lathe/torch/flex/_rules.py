@@ -328,15 +328,25 @@ def _elu(t, node, a, alpha=1.0, scale=1.0, input_scale=1.0):
 # ---- choice ----------------------------------------------------------------------------------------------------------
 
 
-def _extreme(name, node, a, b):
+def _extreme(name, t, node, a, b):
+    """fmax and fmin leave a NaN out, as max and min of kernels do; the others give it."""
     a, b = _pair(node, a, b)
     pick = min if name == "min" else max
-    return call(name, a, b, kind=kind_of(node.dtype), lo=pick(a.lo, b.lo), hi=pick(a.hi, b.hi))
+    lo, hi = pick(a.lo, b.lo), pick(a.hi, b.hi)
+    if kind_of(node.dtype) != FLOAT or node.operator in ("fmax", "fmin"):
+        return call(name, a, b, kind=kind_of(node.dtype), lo=lo, hi=hi)
+    if a.value is not None:
+        a, b = b, a
+    a, b = t.once(a), b if b.value is not None else t.once(b)
+    takes_b = call("lt" if name == "max" else "gt", a, b, kind=BOOL)
+    if b.value is None:
+        takes_b = either(takes_b, call("ne", b, b, kind=BOOL))
+    return call("where", takes_b, b, a, lo=lo, hi=hi)
 
 
 @rule("maximum", "fmax", "max", "minimum", "fmin", "min")
 def _extremes(t, node, a, b):
-    return _extreme("max" if "max" in node.operator else "min", node, a, b)
+    return _extreme("max" if "max" in node.operator else "min", t, node, a, b)
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
@@ -344,7 +354,9 @@ def _clamp(t, node, a, min=None, max=None):
     if node.operator == "clamp_max":
         min, max = None, min
     if min is None or max is None:
-        return _extreme("max" if max is None else "min", node, a, min if max is None else max)
+        return _extreme("max" if max is None else "min", t, node, a, min if max is None else max)
+    if kind_of(node.dtype) == FLOAT:
+        return _extreme("min", t, node, _extreme("max", t, node, a, min), max)
     a, low = _pair(node, a, min)
     a, high = _pair(node, a, max)
     lo, hi = (v if v < high.hi else high.hi for v in (a.lo if a.lo > low.lo else low.lo,

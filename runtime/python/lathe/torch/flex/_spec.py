@@ -56,7 +56,7 @@ class Emitter:
             refuse(node.place, f"{node.func}: makes a float64 of it, and kernels compute in f32; cast to torch.float32")
         e = self._read(node) if reads(node) else self._apply(node)
         check_range(node, e, reads(node))
-        if node.off and e.kind == FLOAT:
+        if node.no_grad and e.kind == FLOAT:
             e = call("detach", e, lo=e.lo, hi=e.hi)
         is_long = len(e.text) > _LONG and node is not self.graph.result
         if is_long or self._uses.get(node, 0) > 1 or (node.label and self._uses.get(node) and e.binds != ATOM):

@@ -35,7 +35,7 @@ _LEAKS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}
 class Node:
     """An operation, a symbol (func None, `name`), a captured tensor (`tensor`) or a new constant (`tensor`, fresh)."""
 
-    __slots__ = ("name", "func", "args", "kwargs", "tensor", "fresh", "dtype", "shape", "place", "moves", "off",
+    __slots__ = ("name", "func", "args", "kwargs", "tensor", "fresh", "dtype", "shape", "place", "moves", "no_grad",
                  "label", "slot", "needs")  # fmt: skip
 
     def __init__(self, dtype, shape, place, name="", func=None, args=(), kwargs=None, tensor=None, fresh=False):
@@ -43,7 +43,7 @@ class Node:
         self.tensor, self.fresh = tensor, fresh
         self.dtype, self.shape, self.place = dtype, tuple(shape), place
         self.moves = bool(name)  # does its value change from pair to pair?
-        self.off = False  # made under torch.no_grad
+        self.no_grad = False  # made under torch.no_grad
         self.label = ""  # what the mod calls it
         self.slot = -1  # of a captured tensor: its place among those that `watch` finds
         self.needs = tensor is not None and tensor.requires_grad
@@ -247,7 +247,7 @@ class _Recorder(TorchDispatchMode):
             node = Node(t.dtype, t.shape, place, func=func, args=held[0], kwargs=held[1])
             node.name = f"#{i}" if isinstance(out, (tuple, list)) else ""
             node.moves = any(o.moves for o in node.operands())
-            node.off = not torch.is_grad_enabled()
+            node.no_grad = not torch.is_grad_enabled()
             self.keep(t, node)
             self.graph.nodes.append(node)
             if any(t is a or _shares(t, a) for a in args if isinstance(a, FakeTensor)):

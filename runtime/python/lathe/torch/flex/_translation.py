@@ -30,26 +30,26 @@ class Traced:
         self.translations: list[Translation] = []
         self.is_lasting = True
 
-    def translation(self, ask: "Asked") -> "Translation":
+    def translation(self, request: "Request") -> "Translation":
         for found in self.translations:
-            if found.serves(ask):
+            if found.serves(request):
                 return found
-        made = self._translate(ask)
+        made = self._translate(request)
         if len(self.translations) >= _TRANSLATIONS:
             self.translations.clear()
         self.translations.append(made)
         return made
 
-    def _translate(self, ask: "Asked") -> "Translation":
+    def _translate(self, request: "Request") -> "Translation":
         if not any(g.captured for g in (self.score, self.mask) if g):
             try:  # a cache that grows by a token a call need not be looked at each time
-                return Translation(self, Asked(ask.sizes.rounded(), *ask.fixed()))
+                return Translation(self, Request(request.sizes.rounded(), *request.fixed()))
             except c.SpecError:
                 pass
-        return Translation(self, ask)
+        return Translation(self, request)
 
 
-class Asked:
+class Request:
     """What a call asks for beside its mods: what a text depends on."""
 
     __slots__ = ("sizes", "scale", "block", "results")
@@ -64,23 +64,23 @@ class Asked:
 class Translation:
     """A spec of two mods, and how its inputs come from captured tensors."""
 
-    def __init__(self, traced: Traced, ask: Asked, numbers: dict | None = None):
-        self.asked = ask
+    def __init__(self, traced: Traced, request: Request, numbers: dict | None = None):
+        self.request = request
         inputs = Inputs(traced.names, traced.float_dtype, **traced.numbers)
-        parts = Parts(traced.score, traced.mask, inputs, ask.sizes)
-        parts.scale, parts.block, parts.numbers = ask.scale, ask.block, numbers
-        parts.with_maximum = "max_scores" in ask.results
+        parts = Parts(traced.score, traced.mask, inputs, request.sizes)
+        parts.scale, parts.block, parts.numbers = request.scale, request.block, numbers
+        parts.with_maximum = "max_scores" in request.results
         self.text = parts.text()
         self.inputs = inputs.unique()
         self.scalars = list(inputs.scalars.values())
         self.numbers = traced.numbers.get("numbers")
         self._function = None
 
-    def serves(self, ask: Asked) -> bool:
+    def serves(self, request: Request) -> bool:
         """The same dims, and no integer that a longer one would let grow."""
-        if ask.fixed() != self.asked.fixed():
+        if request.fixed() != self.request.fixed():
             return False
-        now, then = ask.sizes.by_name, self.asked.sizes.by_name
+        now, then = request.sizes.by_name, self.request.sizes.by_name
         if now == then:
             return True
         return not self.inputs and None not in then.values() and all(now[n] <= then[n] for n in now)
@@ -88,7 +88,7 @@ class Translation:
     @property
     def function(self):
         if self._function is None:
-            self._function = wrap(_op_of(self.text), results=self.asked.results)
+            self._function = wrap(_op_of(self.text), results=self.request.results)
         return self._function
 
     def given(self, tensors, numbers, q) -> dict:
@@ -135,6 +135,5 @@ def _as_operand(t: torch.Tensor, found, q) -> torch.Tensor:
 def scale_of(scale, q) -> float | None:
     """None where it is the default."""
     usual = 1.0 / math.sqrt(q.shape[-1])
-    if scale is None or np.float32(scale) == np.float32(usual):
-        return None
-    return float(scale)
+    digits = float if q.dtype is torch.float64 else np.float32
+    return None if scale is None or digits(scale) == digits(usual) else float(scale)
