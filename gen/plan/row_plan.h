@@ -32,16 +32,15 @@ struct staged_plan { /* rowwise/staged.cuh: see there */
 };
 
 struct row_plan {
-    int threads, vector, per_thread, rows_per_block; /* see rowwise/single.cuh */
+    int threads, vector, per_thread, rows_per_block; /* see rowwise/registers.cuh */
     int blocks, min_blocks;                          /* of the grid; on an SM, which bounds registers */
     int smem_bytes;
     bool full;     /* every thread has per_thread elements of each row */
-    bool aligned;  /* vectors are read and written */
     bool kept;     /* L2 gives up last what is read */
     bool reread;   /* passes read rows of per_thread elements again, from L1 and L2 */
     bool variance; /* variance_take of the formulas: passes of the staged kernel, and of registers that are
                      read again */
-    bool prefetch, shared_next, inner; /* see rowwise/registers.cuh */
+    bool prefetch, shared_next, inner, ahead, once; /* see rowwise/registers.cuh */
     int column_parts, registers, at_once;
     int stages;       /* rows, or batches, that are on their way */
     int cluster;      /* blocks that share a row of rowwise/staged.cuh, a strip of rowwise/inner.cuh */

@@ -29,8 +29,7 @@ struct launch_file { /* of a kernel beside the main one */
 enum plan_form {
     PLAN_ATTENTION,
     PLAN_ATTENTION_BACK, /* and those of the forward kernel beside it */
-    PLAN_ROW_SINGLE,     /* one row to one row */
-    PLAN_ROW_REGISTERS,  /* from here on struct row_pass is what a kernel computes */
+    PLAN_ROW_REGISTERS,
     PLAN_ROW_STAGED,
     PLAN_ROW_INNER,
     PLAN_ROW_SCAN,

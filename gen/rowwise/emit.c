@@ -1,5 +1,5 @@
 /*
- * emit.c: variant.gen.cuh of rowwise_registers and its siblings. In: a row pass, a plan. Out: the struct
+ * emit.c: variant.gen.cuh of rowwise and its siblings. In: a row pass, a plan. Out: the struct
  * `variant` of templates/README.md; emit_scans.c and emit_gradients.c have what scans and sums over rows
  * add to it, emit_launch.c the launch recipe.
  */
@@ -262,18 +262,13 @@ bool emit_rowwise(const struct kernel_request *r, const struct plan *plan, struc
                   struct text_buf *variant, struct source *out)
 {
     const struct row_kernel *k = r->rows;
-    const bool single = plan->row->form == PLAN_ROW_SINGLE;
     struct row_pass pass = k->pass;
     struct emitter e;
     (void)config;
-    bool ok = emitter_open(&e,
-                           single                ? k->single
-                           : plan->rows.variance ? k->variance
-                                                 : k->pass.ir,
-                           r->sig, r->problem, variant);
+    bool ok = emitter_open(&e, plan->rows.variance ? k->variance : k->pass.ir, r->sig, r->problem, variant);
     e.spec = r->spec;
     pass.ir = e.w;
-    ok = ok && (single ? emit_row_single(&e, plan, out) : emit_pass(&e, &pass, plan, out));
+    ok = ok && emit_pass(&e, &pass, plan, out);
     emitter_close(&e);
     return ok;
 }

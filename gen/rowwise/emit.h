@@ -51,9 +51,6 @@ static inline int row_root(const struct row_emitter *r, int number)
     return r->e->w->row.root[number];
 }
 
-/* The whole variant of rowwise/single.cuh, and its launch. */
-bool emit_row_single(struct emitter *e, const struct plan *plan, struct source *out);
-
 /* ---- emit_norms.c: of a row pass; nothing where there are none */
 
 void row_emit_norms(struct row_emitter *r);

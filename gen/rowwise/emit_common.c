@@ -153,16 +153,6 @@ void row_emit_head(struct row_emitter *r)
     text_add(out, "        return h;\n    }\n");
 }
 
-static void emit_rows(struct row_emitter *r)
-{
-    struct text_buf *out = r->e->out;
-    fields_declare(r->e, &r->vals, "int row;");
-    text_add(out, "    DEV void begin(vals &v, " ROW_ARGS ", int row)\n    {\n        v.row = row;\n");
-    row_assign_pass(r, -1);
-    text_add(out, "    }\n");
-    row_emit_reductions(r);
-}
-
 /* Sums of squared distances from the mean, and which reduction that mean is made of. */
 static void emit_variances(struct row_emitter *r)
 {
@@ -214,87 +204,4 @@ void row_emit_operands(struct row_emitter *r, const char *element, const char *o
         text_add(out, "        }\n");
     }
     text_add(out, "        return %s;\n    }\n", otherwise);
-}
-
-static void emit_functions(struct row_emitter *r)
-{
-    const struct ir_fn *fn = &r->e->w->row;
-    struct text_buf *out = r->e->out;
-    row_emit_operands(r, "float e", "e");
-    row_emit_update(r);
-    text_add(out, "    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
-    row_name_all(r, true, true);
-    emit_return(r->e, fn->root[0], NULL);
-    text_add(out, "    }\n");
-}
-
-static void emit_stats(struct row_emitter *r)
-{
-    const struct ir *w = r->e->w;
-    struct text_buf *out = r->e->out;
-    text_add(out,
-             "    static constexpr int STATS = %d;\n    DEV void store_stats(const rowwise_params &p, int "
-             "row0, int row1, int row, const vals &v)\n    {\n",
-             w->n_finals);
-    row_name_all(r, false, true);
-    if (w->n_finals > 0)
-        text_add(out, "        const inputs &x = p.in;\n        const row_sizes &z = p.z;\n        const "
-                      "head h = make_head(x, z);\n");
-    emit_values(r->e, w->row.root + 1, w->n_finals);
-    for (int i = 0; i < w->n_finals; i++) {
-        char text[128];
-        text_add(out,
-                 "        if (p.stat%d) {\n            p.stat%d[row0 * p.stat%d_0 + row1 * p.stat%d_1 + row "
-                 "* p.stat%d_2] = %s; // %s\n        }\n",
-                 i, i, i, i, i, node_text(r->e, w->row.root[1 + i], text, sizeof text), w->final[i].name);
-    }
-    text_add(out, "    }\n");
-}
-
-static void add_rows_launch(struct row_emitter *r, const struct plan *plan, struct source *out)
-{
-    static const char *const dim[] = {"0", "1", "2"};
-    struct emitter *e = r->e;
-    struct launch *l = add_launch(out, r->e, "rowwise", plan->rows.threads);
-    l->grid = product_of(1);
-    product_times(&l->grid, SYM_ROWS0, 1);
-    product_times(&l->grid, SYM_ROWS1, 1);
-    product_times(&l->grid, SYM_ROWS, 1);
-    l->grid_share = plan->rows.rows_per_block;
-    product_times(&l->grid, SYM_N, INT32_MAX); /* 1, or 0 for empty rows */
-    struct params p;
-    int x = lathe__arg_find(e->sig, "x", 0);
-    int y = lathe__arg_find(e->sig, "y", 0);
-    params_open(&p, e->out, l, "rowwise_params");
-    params_pointer(&p, "const void", "x", PARAM_ARG_DATA, x);
-    params_pointer(&p, "void", "y", PARAM_ARG_DATA, y);
-    params_strides(&p, "x", dim, x, 3, 0);
-    params_strides(&p, "y", dim, y, 3, 0);
-    params_row_sizes(&p);
-    for (int i = 0; i < e->w->n_finals; i++) {
-        char member[32];
-        int arg = lathe__arg_find(e->sig, e->w->final[i].name, 0);
-        snprintf(member, sizeof member, "stat%d", i);
-        params_pointer(&p, "float", member, PARAM_ARG_DATA, arg);
-        params_strides(&p, member, dim, arg, 3, 0);
-    }
-    params_inputs(&p, e, "in");
-    params_close(&p, "rowwise_params");
-}
-
-bool emit_row_single(struct emitter *e, const struct plan *plan, struct source *out)
-{
-    struct row_emitter r = {.e = e};
-    if (!row_collect(&r))
-        return false;
-    emit_inputs_struct(e);
-    add_rows_launch(&r, plan, out);
-    text_add(e->out, "struct variant {\n");
-    row_emit_head(&r);
-    row_emit_columns(&r);
-    emit_rows(&r);
-    emit_functions(&r);
-    emit_stats(&r);
-    text_add(e->out, "};\n");
-    return true;
 }

@@ -1,5 +1,5 @@
 /*
- * emit_launch.c: the launch recipe of rowwise_registers and its siblings: up to three launches, their
+ * emit_launch.c: the launch recipe of rowwise and its siblings: up to three launches, their
  * parameters, and the workspace that sums over rows and scans go through. In: a row emitter, a plan. Out: the
  * parameter structs as text, launches and buffers.
  */
@@ -213,7 +213,8 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
     if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
         product_times(&l->grid, SYM_ROWS1, 1);
-        product_times(&l->grid, SYM_ROWS, plan->rows.rows_per_block);
+        product_times(&l->grid, SYM_ROWS, 1);
+        l->grid_share = plan->rows.rows_per_block;
     }
     params_open(&p, r->e->out, l, "rows_params");
     rows_params(r, &p, work);

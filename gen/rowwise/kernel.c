@@ -29,13 +29,7 @@ static lathe_status lower(struct kernel_request *r, struct row_kernel *k)
     const lathe_status status = row_pass_make(r->ir, r->pass, r->sig, r->problem, &k->pass, r->refused);
     if (status != LATHE_OK)
         return status == LATHE_UNSUPPORTED ? LATHE_OK : status;
-    if (lower_variance(k) != LATHE_OK)
-        return LATHE_MEMORY;
-    k->why_several = r->pass == LATHE_FORWARD ? row_pass_reason(r->ir) : "it is a backward pass";
-    if (k->why_several)
-        return LATHE_OK;
-    ir_log_begin(r->ir, "forward kernel, one row in and one out");
-    return request_settle(r, row_lower(r->ir, r->sig, r->problem, &k->single));
+    return lower_variance(k);
 }
 
 lathe_status rowwise_lower(struct kernel_request *r)
@@ -49,7 +43,6 @@ void rowwise_release(struct kernel_request *r)
     if (r->rows) {
         row_pass_free(&r->rows->pass);
         ir_free(r->rows->variance);
-        ir_free(r->rows->single);
     }
     free(r->rows);
 }

@@ -12,9 +12,7 @@ struct kernel_request;
 struct row_kernel {
     struct row_pass pass;
     struct ir
-        *variance;     /* pass.ir with variances in the pass of their mean (variance.c); NULL: it has none */
-    struct ir *single; /* one row to one row, as rowwise/single.cuh takes it; NULL: it is not like that */
-    const char *why_several; /* why not */
+        *variance; /* pass.ir with variances in the pass of their mean (variance.c); NULL: it has none */
 };
 
 #endif

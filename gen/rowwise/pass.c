@@ -422,8 +422,10 @@ static bool find_scans(struct maker *m)
 
 /* ---- the doors --------------------------------------------------------------------------------------- */
 
-lathe_status row_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                       struct ir **out)
+/* The formulas of an element as kernels compute them; the caller frees *out with ir_free. Else as
+   rewriter_close of lower/rewrite.h. */
+static lathe_status row_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                              struct ir **out)
 {
     struct rewriter r;
     if (!rewriter_open(&r, ir, sig, problem))
@@ -520,6 +522,21 @@ bool row_pass_reduces(const struct row_pass *pass)
     for (int i = 0; i < w->n_nodes; i++)
         any |= used[i] && ir_op_is_reduction(w->node[i].op);
     return any;
+}
+
+int row_pass_count(const struct row_pass *pass)
+{
+    const struct ir *w = pass->ir;
+    bool used[IR_MAX_NODES];            /* no memory to run out of: it would be another shape */
+    bool seen[UINT8_MAX + 1] = {false}; /* by phase */
+    int passes = 0;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++)
+        if (used[i] && ir_op_is_reduction(w->node[i].op) && !seen[w->node[i].phase]) {
+            seen[w->node[i].phase] = true;
+            passes++;
+        }
+    return passes;
 }
 
 static bool has_form(const struct row_pass *pass, enum scan_form form)

@@ -152,19 +152,14 @@ enum { ROW_WHY_BYTES = 256 };
 lathe_status row_pass_make(const struct ir *ir, lathe_pass which, const struct signature *sig,
                            const struct problem *problem, struct row_pass *out, char *why);
 void row_pass_free(struct row_pass *pass);
-/* The formulas of an element as kernels compute them; the caller frees *out with ir_free. Else as
-   rewriter_close of lower/rewrite.h. */
-lathe_status row_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                       struct ir **out);
 bool row_pass_reduces(const struct row_pass *pass);    /* is there a reduction of the row? */
+int row_pass_count(const struct row_pass *pass);       /* passes over the row that reduce */
 bool row_pass_has_powers(const struct row_pass *pass); /* among its scans: weights with a reference */
 bool row_pass_has_ranks(const struct row_pass *pass);  /* among its scans: places in falling order */
 /* Tensors that the scans of the first `walks` walks are made of: a bit for each of pass->in. */
 int row_pass_reads(const struct row_pass *pass, int walks);
 /* rowwise_inner_scan: words of a row that say where the walks but the last were. */
 int row_pass_carried_words(const struct row_pass *pass);
-/* Why the forward pass of a spec is not one row in and one out (rowwise/single.cuh); NULL: it is. */
-const char *row_pass_reason(const struct ir *ir);
 
 /* ---- host.c ---- */
 

@@ -9,42 +9,12 @@
 
 #include <stdio.h>
 
-/* ---- rowwise --------------------------------------------------------------------------------- */
-
 static int next_power_of_two(int n)
 {
     int p = 1;
     while (p < n)
         p *= 2;
     return p;
-}
-
-/* The table at the head of rowwise/single.cuh. */
-static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
-{
-    int v = 16 / element_bytes;
-    int64_t vectors = (n + v - 1) / v;
-    plan->rows.vector = v;
-    plan->rows.threads = 128;
-    plan->rows.rows_per_block = 1;
-    if (vectors <= 32) { /* a row is a team of lanes */
-        plan->rows.rows_per_block = 128 / next_power_of_two((int)(vectors < 1 ? 1 : vectors));
-        plan->rows.per_thread = v;
-    } else if (vectors <= 128) { /* a warp a row */
-        plan->rows.rows_per_block = 4;
-        plan->rows.per_thread = (int)((vectors + 31) / 32) * v;
-    } else {
-        int most = element_bytes == 2 ? 8 : 16; /* vectors of a thread: more would spill */
-        int each = 4;
-        int threads = round_up((vectors + each - 1) / each, 32);
-        while (threads > 512 && each < most) {
-            each *= 2;
-            threads = round_up((vectors + each - 1) / each, 32);
-        }
-        bool fits = threads <= 512;
-        plan->rows.threads = fits ? (threads < 64 ? 64 : threads) : 512;
-        plan->rows.per_thread = fits ? each * v : 0;
-    }
 }
 
 /* A row to a block of which no pass holds it. */
@@ -56,36 +26,6 @@ static void reread_shape(int64_t n, const struct plan_again *again, struct plan 
     plan->rows.rows_per_block = 1;
     plan->rows.per_thread = again->each * vector;
     plan->rows.threads = round_up(n / vector / again->each + (n / vector % again->each != 0), 32);
-}
-
-bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why)
-{
-    const char *several = row_pass_reason(r->ir);
-    if (several)
-        snprintf(why, REASON_BYTES, "%s; it takes one row to one row", several);
-    struct plan_again again;
-    const struct row_pass *pass = &r->rows->pass;
-    if (several)
-        return false;
-    const int64_t n = r->problem->dim[SYM_N];
-    rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]), plan);
-    plan_reread(r, pass, &again);
-    if (again.each > 0)
-        reread_shape(n, &again, plan, plan->rows.vector);
-    plan->rows.aligned = r->problem->unaligned == 0 && n % plan->rows.vector == 0;
-    plan->rows.full = plan->rows.aligned &&
-                      (int64_t)plan->rows.per_thread * plan->rows.threads / plan->rows.rows_per_block == n;
-    snprintf(plan->reason, sizeof plan->reason,
-             plan->rows.reread
-                 ? "rows of %lld that every pass reads again, from L1 and L2: %d threads, %d row%s "
-                   "a block, %d elements each"
-             : plan->rows.per_thread > 0
-                 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
-                 : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every "
-                   "pass (%d)",
-             (long long)r->problem->dim[SYM_N], plan->rows.threads, plan->rows.rows_per_block,
-             plan->rows.rows_per_block == 1 ? "" : "s", plan->rows.per_thread);
-    return true;
 }
 
 /* ---- rows of several tensors --------------------------------------------------------------------- */
@@ -264,8 +204,9 @@ static void share_rows(const struct kernel_request *r, const struct row_pass *pa
     int each = plan->rows.per_thread > 0 ? plan->rows.per_thread / plan->rows.vector : 1;
     int held = each * (piece.words * (plan->rows.prefetch ? 2 : 1) + piece.sums);
     plan->rows.at_once = at_once_of(pass, plan->rows.vector);
-    plan->rows.full = (int64_t)plan->rows.per_thread * plan->rows.threads / plan->rows.rows_per_block ==
-                      r->problem->dim[SYM_N];
+    plan->rows.full = plan->rows.per_thread > 0 &&
+                      (int64_t)plan->rows.per_thread * plan->rows.threads / plan->rows.rows_per_block ==
+                          r->problem->dim[SYM_N];
     plan->rows.registers = plan->rows.shared_next ? 128 : round_up(piece.base + held, 8);
     int blocks =
         4 * (512 / plan->rows.registers) / (plan->rows.threads / 32); /* as MIN_BLOCKS of the template */
@@ -293,6 +234,91 @@ static void many_reason(const struct kernel_request *r, const struct row_pass *p
              plan->rows.prefetch ? ", the next row under way" : "", sums);
 }
 
+/* ---- one row to one row -------------------------------------------------------------------------- */
+
+enum { LANES = 32, WARP_VECTORS = 128, FEWEST_THREADS = 64, MOST_THREADS = 512, READ_AT_ONCE = 4 };
+/* Rows of a block each: what a thread holds of those that 512 threads have room for. None of these spills on
+ * sm_80 and sm_90a; 16 vectors of elements of 16 bits would. */
+static const struct {
+    int each;       /* vectors of 16 bytes of a thread */
+    int least_size; /* bytes of an element, at least */
+} HELD[] = {{.each = 4, .least_size = 2}, {.each = 8, .least_size = 2}, {.each = 16, .least_size = 4}};
+
+static void single_shape(int64_t vectors, int element_bytes, struct plan *plan)
+{
+    plan->rows.threads = 128;
+    plan->rows.rows_per_block = 1;
+    plan->rows.per_thread = 0;
+    if (vectors <= LANES) { /* a row is a team of lanes */
+        plan->rows.rows_per_block = 128 / next_power_of_two((int)(vectors < 1 ? 1 : vectors));
+        plan->rows.per_thread = plan->rows.vector;
+        return;
+    }
+    if (vectors <= WARP_VECTORS) { /* a warp a row */
+        plan->rows.rows_per_block = 4;
+        plan->rows.per_thread = (int)((vectors + LANES - 1) / LANES) * plan->rows.vector;
+        return;
+    }
+    plan->rows.threads = MOST_THREADS;
+    for (size_t i = 0; i < sizeof HELD / sizeof *HELD; i++) {
+        const int threads = round_up((vectors + HELD[i].each - 1) / HELD[i].each, 32);
+        if (threads > MOST_THREADS || element_bytes < HELD[i].least_size)
+            continue;
+        plan->rows.threads = threads < FEWEST_THREADS ? FEWEST_THREADS : threads;
+        plan->rows.per_thread = HELD[i].each * plan->rows.vector;
+        return;
+    }
+}
+
+/* Does an element read values of its column, or of its row and column? */
+static bool reads_columns(const struct ir *w)
+{
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
+    bool any = false;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++)
+        any |= used[i] && w->node[i].n_args > 0 && (w->node[i].span == SPAN_KV || row_is_cell(w, i));
+    return any;
+}
+
+/* The row as it was loaded, one pass over a part of it, addresses. */
+static int single_registers(const struct plan *plan, int vectors, bool columns)
+{
+    const int words = 4 * vectors;
+    const int least = columns ? 64 : 48;
+    const int beside = columns && words > (plan->rows.rows_per_block == 1 ? 16 : 8) ? 16 : 0;
+    return 32 + 2 * words + beside > least ? 32 + 2 * words + beside : least;
+}
+
+/* One tensor in and one out, and nothing summed over rows: so many rows are under way that the next ones need
+ * not be asked for where an SM has many blocks of them. Rows that are not aligned are read element by
+ * element, and again in every pass. */
+static void choose_single(const struct kernel_request *r, const struct row_pass *pass,
+                          const struct plan_again *again, struct plan *plan)
+{
+    const int64_t n = r->problem->dim[SYM_N];
+    const int bytes = (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]);
+    const bool columns = reads_columns(pass->ir);
+    const int passes = row_pass_count(pass);
+    const int vector = 16 / bytes;
+    plan->rows.vector = vector;
+    if (again->each > 0)
+        reread_shape(n, again, plan, vector);
+    else
+        single_shape((n + vector - 1) / vector, bytes, plan);
+    const int vectors = plan->rows.per_thread > 0 ? plan->rows.per_thread / vector : READ_AT_ONCE;
+    const int registers = again->each > 0 ? again->registers : single_registers(plan, vectors, columns);
+    plan->rows.ahead = columns ? passes > 1 || vectors < 3 : passes > 1 && plan->rows.threads > 256;
+    if (r->problem->unaligned != 0 || n % vector != 0) {
+        plan->rows.vector = 1;
+        plan->rows.per_thread = 0;
+    }
+    share_rows(r, pass, plan);
+    plan->rows.registers = registers;
+    plan->rows.at_once = vectors;
+    plan->rows.once = true;
+}
+
 /* The shape of the pass; where a row does not fit, shorter vectors leave room for more of it. */
 static void choose_shape(const struct kernel_request *r, const struct row_pass *pass,
                          const struct plan_again *again, struct plan *plan)
@@ -300,7 +326,12 @@ static void choose_shape(const struct kernel_request *r, const struct row_pass *
     const int64_t n = r->problem->dim[SYM_N];
     const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype[DTYPE_X]);
     const int smem = r->device->smem_bytes;
+    plan->rows.ahead = true;
     plan->rows.inner = r->ir->inner;
+    if (plan_is_single(r)) {
+        choose_single(r, pass, again, plan);
+        return;
+    }
     plan->rows.vector = !plan->rows.inner && rows_are_vectors(pass, r->problem, vector) ? vector : 1;
     if (again->each > 0) {
         reread_shape(n, again, plan, vector);

@@ -17,15 +17,10 @@ enum { FEWEST = 512, MOST = 1024 }; /* vectors of a row */
 
 /* Passes over the row in front of the last one. One that makes spreads counts as the two that it stands for:
  * the plan without them says which kernel has the rows. */
-static int count_passes(const struct ir *w, const bool *used)
+static int count_passes(const struct row_pass *pass, const bool *used)
 {
-    int passes = 0;
-    bool seen[UINT8_MAX + 1] = {false}; /* by phase */
-    for (int i = 0; i < w->n_nodes; i++)
-        if (used[i] && ir_op_is_reduction(w->node[i].op) && !seen[w->node[i].phase]) {
-            seen[w->node[i].phase] = true;
-            passes++;
-        }
+    const struct ir *w = pass->ir;
+    int passes = row_pass_count(pass);
     for (int i = 0; i < w->n_nodes; i++)
         passes += used[i] && variance_sum(w, i) >= 0;
     return passes;
@@ -93,9 +88,9 @@ void plan_reread(const struct kernel_request *r, const struct row_pass *pass, st
        is spilled */
     const bool apart = !reduces_all(pass) && vectors % 64 == 0;
     const int each = one && beside == 2 ? 4 : 2;
-    const int passes = count_passes(w, used);
+    const int passes = count_passes(pass, used);
     again->beside = beside > 0;
-    again->registers = again->beside && !apart ? 40 : 32;
+    again->registers = (plan_is_single(r) ? beside == 2 : again->beside && !apart) ? 40 : 32;
     again->variance = passes == 2 && may_take_variance(r, pass, used, vectors, each);
     const bool fits = !again->beside || one || pass->n_out > 1 || apart; /* else they wait in shared memory */
     again->each = fits && (passes == 1 || again->variance) ? each : 0;

@@ -88,18 +88,18 @@ static const char *served_elsewhere(const struct kernel_request *r, const struct
     if (staged_reads_wide_columns(s))
         return NULL;
     if (s->scatters > 0 && s->vectors <= 128)
-        return "short rows with sums at computed indices, which rowwise_registers takes";
+        return "short rows with sums at computed indices, which rowwise takes";
     if (staged_has_short_rows(s) || staged_has_odd_rows(s) || staged_has_long_placed_rows(s))
         return NULL;
-    if (r->pass == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
+    if (plan_is_single(r) && s->vectors <= IN_REGISTERS)
         return "one row made of one that fits registers, which rowwise takes";
     if (s->columns == 0 && s->vectors <= SHORT)
-        return "short rows without sums over them, which rowwise_registers takes";
+        return "short rows without sums over them, which rowwise takes";
     if (r->pass == LATHE_FORWARD && s->results > 1 && s->vectors <= 1024)
-        return "several rows made of one that fits registers, which rowwise_registers takes";
+        return "several rows made of one that fits registers, which rowwise takes";
     if (s->columns == 0 && s->reductions == 0 && s->vectors <= 1024)
-        return "rows that fit registers and of which nothing is reduced, which rowwise_registers takes";
-    return s->vectors < SHORTEST ? "very short rows, which rowwise_registers takes" : NULL;
+        return "rows that fit registers and of which nothing is reduced, which rowwise takes";
+    return s->vectors < SHORTEST ? "very short rows, which rowwise takes" : NULL;
 }
 
 static bool is_asked_for(const struct kernel_request *r)
@@ -124,8 +124,7 @@ static bool measure(const struct kernel_request *r, const struct row_pass *pass,
     else if (r->problem->unaligned != 0 || n % s->vector != 0 || n == 0)
         snprintf(why, REASON_BYTES, "rows that do not all start at multiples of 16 bytes");
     else if (again.each > 0 && !is_asked_for(r))
-        snprintf(why, REASON_BYTES,
-                 "rows that are read again from L1 and L2, which rowwise or rowwise_registers takes");
+        snprintf(why, REASON_BYTES, "rows that are read again from L1 and L2, which rowwise takes");
     else if (served_elsewhere(r, s) && !is_asked_for(r))
         snprintf(why, REASON_BYTES, "%s", served_elsewhere(r, s));
     else

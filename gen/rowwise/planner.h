@@ -9,11 +9,13 @@
 
 struct row_pass;
 
-/* plan_registers.c: rowwise/single.cuh and rowwise/registers.cuh. */
-bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why);
+/* plan_registers.c: rowwise/registers.cuh. */
 bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan.c. Is a value what a tensor of the same 16 bits as x holds? */
 bool plan_is_half(const struct kernel_request *r, const struct ir *w, int node);
+/* plan.c. A forward pass of one tensor of rows in and one out, of elements of x's size, with nothing summed
+   over rows or scanned? Backward passes like that have the shapes of several tensors. */
+bool plan_is_single(const struct kernel_request *r);
 /* plan_reread.c: rows that passes read again. */
 struct plan_again {
     int each;      /* vectors of a row that a thread has; 0: rows are held */

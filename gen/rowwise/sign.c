@@ -7,25 +7,18 @@
 #include "gen/rowwise/columns.h"
 #include "gen/rowwise/pass.h"
 
-const char *row_pass_reason(const struct ir *ir)
+/* One row to one row, with values of each row beside it: one kernel asks at the launch which of these are
+   wanted. */
+static bool is_asked_at_launch(const struct ir *ir)
 {
+    bool apart = ir->inner || ir->no_y;
     for (int i = 0; i < ir->n_nodes; i++)
-        if (ir_op_is_scan(ir->node[i].op))
-            return "the spec scans along the row";
-    if (ir->inner)
-        return "rows run along an inner dim";
+        apart |= ir_op_is_scan(ir->node[i].op);
     for (int i = 0; i < ir->n_finals; i++)
-        if (ir->final[i].total)
-            return "the spec adds up over rows";
-    if (ir->no_y)
-        return "the spec returns results without a y";
-    for (int i = 0; i < ir->n_finals; i++)
-        if (ir_result_is_row(ir, i))
-            return "the spec returns several rows";
+        apart |= ir->final[i].total || ir_result_is_row(ir, i);
     for (int i = 0; i < ir->n_inputs; i++)
-        if (ir->input[i].rows != INPUT_TABLE)
-            return "the spec reads inputs by row";
-    return NULL;
+        apart |= ir->input[i].rows != INPUT_TABLE;
+    return !apart;
 }
 
 static void add_rows(struct signature *s, const struct ir *ir, enum arg_role role, const char *name)
@@ -116,7 +109,6 @@ void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
         add_backward(s, ir);
     s->builds_alignment = true;
     add_sizes(s);
-    if (backward ||
-        row_pass_reason(ir)) /* the kernel of one row to one asks at the launch which results are wanted */
+    if (backward || !is_asked_at_launch(ir))
         sign_presence_built(s);
 }

@@ -13,37 +13,33 @@
 
 /* ---- constants --------------------------------------------------------------------------------- */
 
-static void config_single(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+static void config_rows(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     (void)problem;
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d;\n", plan->rows.threads, plan->rows.vector);
     text_add(t,
-             "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\nconstexpr bool ALIGNED = %s, FULL = %s, "
+             "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\nconstexpr bool FULL = %s, "
              "REREAD = %s, KEPT = %s;\n",
-             plan->rows.per_thread, plan->rows.rows_per_block, yes(plan->rows.aligned), yes(plan->rows.full),
-             yes(plan->rows.reread), yes(plan->rows.kept));
-}
-
-static void config_registers(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_single(t, problem, plan);
+             plan->rows.per_thread, plan->rows.rows_per_block, yes(plan->rows.full), yes(plan->rows.reread),
+             yes(plan->rows.kept));
     text_add(t, "constexpr bool PREFETCH = %s, SHARED_NEXT = %s, INNER = %s;\n", yes(plan->rows.prefetch),
              yes(plan->rows.shared_next), yes(plan->rows.inner));
     text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d, CLUSTER = %d;\n",
              plan->rows.blocks, plan->rows.column_parts, plan->rows.registers, plan->rows.at_once,
              plan->rows.cluster > 1 ? plan->rows.cluster : 1);
+    text_add(t, "constexpr bool AHEAD = %s, ONCE = %s;\n", yes(plan->rows.ahead), yes(plan->rows.once));
 }
 
 static void config_inner(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    config_registers(t, problem, plan);
+    config_rows(t, problem, plan);
     text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
              plan->rows.units_wide, yes(plan->rows.more), yes(plan->rows.taken));
 }
 
 static void config_scan(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    config_registers(t, problem, plan);
+    config_rows(t, problem, plan);
     text_add(t,
              "constexpr int PLACES = %d, STAGES = %d, AGAIN_STAGES = %d, PART = %d, HELD_CARRIES = %d, "
              "WHOLE_WARPS = %d;\n"
@@ -58,7 +54,7 @@ static void config_scan(struct text_buf *t, const struct problem *problem, const
 
 static void config_staged(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    config_registers(t, problem, plan);
+    config_rows(t, problem, plan);
     text_add(t,
              "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "
              "COLS_PACKED = %s, MORE = %s, COLUMNS_SHARED = %s, LATE = %s, GIVEN_AHEAD = %s;\n",
@@ -102,7 +98,7 @@ static const struct launch_file BESIDE_SCAN[] = {{"lookback", "rowwise/inner_sca
              .define = define_cluster, .config = config_staged, .label = label, .any_batch = true
 #define REGISTERS                                                                                            \
     ANY_ROW, .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_registers,              \
-             .define = define_cluster, .config = config_registers, .label = label, .any_batch = true
+             .define = define_cluster, .config = config_rows, .label = label, .any_batch = true
 const struct template_row rowwise_templates[] = {
     {.name = "rowwise_inner_scan", .pass = LATHE_FORWARD, SCAN},
     {.name = "rowwise_inner_scan_bwd", .pass = LATHE_BACKWARD, SCAN},
@@ -110,16 +106,7 @@ const struct template_row rowwise_templates[] = {
     {.name = "rowwise_inner_bwd", .pass = LATHE_BACKWARD, INNER},
     {.name = "rowwise_staged", .pass = LATHE_FORWARD, STAGED},
     {.name = "rowwise_staged_bwd", .pass = LATHE_BACKWARD, STAGED},
-    {.name = "rowwise",
-     .pass = LATHE_FORWARD,
-     ANY_ROW,
-     .form = PLAN_ROW_SINGLE,
-     .file = "rowwise/single.cuh",
-     .ok = plan_rowwise,
-     .config = config_single,
-     .label = label,
-     .any_batch = true},
-    {.name = "rowwise_registers", .pass = LATHE_FORWARD, REGISTERS},
+    {.name = "rowwise", .pass = LATHE_FORWARD, REGISTERS},
     {.name = "rowwise_bwd", .pass = LATHE_BACKWARD, REGISTERS},
     {.name = NULL},
 };

@@ -471,41 +471,7 @@ concept vector_mod = requires(const I &x, const sizes &z, const typename M::head
 //   counts: Only there: of the rows. begins: two words: where a row's lines are, how many.
 //   totals: [2]: lines that have a place, rows of many lines. ranks, list, longs;
 
-// ---- rows in registers, one in and one out -----------------------------------------------------------------------
-
-// struct rowwise_params;
-//   x, y;
-//   stat0: Where the spec has statistics, each has such a group; nullptr means that it is not wanted. inputs in;
-// struct variant, rowwise:
-//   struct head, make_head(); struct col: values of one column. COLS: col is not empty.
-//   REDUCE_COLS: Optional: operand() reads col. false saves a quarter of the compile time.
-//   make_cols(): It makes columns i .. i + V - 1; beyond n they may have any value. struct vals: of one row.
-//   CELLS: Optional: so many members of col depend on the row, too, and make_cells fills them in,
-//   make_cells(x, z, head, vals, col (&c)[V]): behind make_cols. There are no scans beside them.
-//   begin(): row is its flat number. PASSES, REDUCTIONS: passes that reduce. REDUCE_PASS[], REDUCE_OP[];
-//   REDUCE_SOME[]: optional: few vectors add to the reduction.
-//   some(int i, int n, x, z, head, vals): Optional: it tells whether elements i .. i + n - 1 may.
-//   REDUCE_RAW[]: Optional: it is the tensor whose elements themselves are compared. -1: there is no such reduction.
-//   operand(); update(); output(); STATS; store_stats();
-template <class V, class I, class P>
-concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, const typename V::head &head,
-                                   const typename V::col &col,
-                                   typename V::col (&cols)[4], typename V::vals &vals, float e, float *red, int i) {
-    p.x; p.y; p.in;
-    p.x_0 + p.x_1 + p.x_2 + p.y_0 + p.y_1 + p.y_2;
-    { p.z } -> gives<row_sizes>;
-    V::COLS && V::PASSES + V::REDUCTIONS + V::STATS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
-    { V::make_head(x, z) } -> gives<typename V::head>;
-    V::template make_cols<4>(x, z, head, i, cols);
-    V::begin(vals, x, z, head, i);
-    requires V::REDUCTIONS == 0 ||
-        requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
-    requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
-    { V::output(e, i, x, z, head, col, vals) } -> gives<float>;
-    V::store_stats(p, i, i, i, vals);
-};
-
-// ---- rows of several tensors -------------------------------------------------------------------------------------
+// ---- rows --------------------------------------------------------------------------------------------------------
 
 // struct rows_params: of LATHE_ENTRY(rows) and (columns).
 //   in[IN], out[OUT]: They are tensors of rows (common/contract.cuh), at least one entry each.
@@ -521,10 +487,10 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
 //   scatter[...]: They are workspace, zeroed: gradients that are added up by atomics.
 // struct rows_sum_params: LATHE_ENTRY(sum) takes it.
 //   columns, sums, scattered[...], grad[GRADS];
-// struct variant, rows of several tensors:
+// struct variant, of rows:
 //   IN, OUT, KEPT;
 //   in_types = type_list<bf16, bf16>, out_types = type_list<bf16>;
-//   IN_FIRST[], OUT_FIRST[], OUT_FILL[]: Optional, of rowwise_registers beside ranks: tensors that have so many
+//   IN_FIRST[], OUT_FIRST[], OUT_FILL[]: Optional, of rowwise beside ranks: tensors that have so many
 //     elements of each row and no more, 0: all. OUT_FILL has, as bits, what those of OUT are behind them. An OUT of
 //     int gets its bits from output(), as __int_as_float.
 //   COLUMNS, SUMS, SITES, GRADS: SITES is COLUMNS + SUMS + SCATTERS; sites of a gradient are neighbours.
@@ -533,8 +499,14 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
 //   SITE_COLUMN[], SITE_SCATTERED[]; GRAD_DIMS: dims of the gradient that has most.
 //   SUM_SHARES, SUM_ROUND: Of LATHE_ENTRY(sum) so many threads, a power of two, have the same columns, and so many
 //     loads of one are under way at once.
-//   head, make_head, col, COLS, REDUCE_COLS, make_cols, make_cells, vals, REDUCE_SOME, some, REDUCE_RAW: These are
-//     as for rowwise.
+//   struct head, make_head(); struct col: values of one column. COLS: col is not empty.
+//   REDUCE_COLS: operand() reads col. false saves a quarter of the compile time.
+//   make_cols(): It makes columns i .. i + V - 1; beyond n they may have any value. struct vals: of one row.
+//   CELLS: Optional: so many members of col depend on the row, too, and make_cells fills them in,
+//   make_cells(x, z, head, vals, col (&c)[V]): behind make_cols. There are no scans beside them.
+//   REDUCE_SOME[]: optional: few vectors add to the reduction.
+//   some(int i, int n, x, z, head, vals): Optional: it tells whether elements i .. i + n - 1 may.
+//   REDUCE_RAW[]: Optional: it is the tensor whose elements themselves are compared. -1: there is no such reduction.
 //   FIELDS: With cfg::COLS_PACKED col has so many members, which field() finds by number.
 //   field(col); begin();
 //   NORMS: Optional: vals has float norm[NORMS], which are 1 unless something else is said.
@@ -544,13 +516,13 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
 //   take_norms(vals, float *sum, rows_params, head, row_at): and this takes the sums (rowwise/norms.cuh).
 //   PASSES, REDUCTIONS, REDUCE_PASS[], REDUCE_OP[]; operand(): e[k] is the element of tensor k.
 //   PASS_READS[]: Optional, where every pass reads rows again: the tensors that each is made of, as bits.
-//   REDUCE_VARIANCE[]: Optional, of full rows of rowwise_staged, and of rowwise_registers that are read again: this
+//   REDUCE_VARIANCE[]: Optional, of full rows of rowwise_staged, and of rowwise that are read again: this
 //     reduction adds up squared distances from the mean of that one, of the same pass. Its operand is that one's.
 //     -1: there is no such reduction. update();
 //   SCANS, WALKS, CHUNK: Scans run along the row, in segments; a block has CHUNK elements at once.
 //   SCAN_FORM[], SCAN_WALK[]: They tell what a scan gives (enum scan_form), and in which walk; walks ascend.
 //   SCAN_STARTS[]: Segments begin nowhere (0, and scan_term leaves `start` false), at columns that say so (1) or
-//     anywhere (2). SCAN_RANK, SCAN_PLACED and SCAN_TAKEN are made of the whole row at once: in rowwise_registers,
+//     anywhere (2). SCAN_RANK, SCAN_PLACED and SCAN_TAKEN are made of the whole row at once: in rowwise,
 //     with rows in registers and THREADS * PER_THREAD <= 8192.
 //   SCAN_START_OF[]: Where SCANS > 0, it is the first scan whose segments begin where those of this one do.
 //   COLS_BESIDE_STARTS: Formulas of elements read columns, and not for the beginnings of segments alone.
@@ -599,15 +571,6 @@ concept rows_variant = requires(const I &x, const P &p, const row_sizes &z, cons
 
 // ---- what a row-wise variant may leave out ----------------------------------------------------------
 
-// Whether a reduction looks at a column's values. Where the variant does not say, the compiler has to find out.
-template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
-{
-    if constexpr (requires { VARIANT::REDUCE_COLS; }) {
-        return VARIANT::REDUCE_COLS;
-    } else {
-        return VARIANT::COLS;
-    }
-}
 // Values of columns that depend on the row, too.
 template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_sizes &z,
                                                     const typename VARIANT::head &head,
@@ -627,10 +590,16 @@ template <class VARIANT> __host__ __device__ constexpr int fields_of()
         return 0;
     }
 }
-template <class VARIANT> __host__ __device__ constexpr bool has_cells() { return requires { VARIANT::CELLS; }; }
+template <class VARIANT> __host__ __device__ constexpr bool has_cells()
+{
+    return requires { VARIANT::CELLS; };
+}
 // Rows have places: what they read, and add to, of inputs at computed indices is told by the column and by
 // the row's KEYS.
-template <class VARIANT> __host__ __device__ constexpr bool has_places() { return requires { VARIANT::KEYS; }; }
+template <class VARIANT> __host__ __device__ constexpr bool has_places()
+{
+    return requires { VARIANT::KEYS; };
+}
 // Whether the places of scatter K never fall along a row, or never rise, by more than 1 from one column to the next.
 template <class VARIANT, int K> __host__ __device__ constexpr bool is_steady()
 {
@@ -720,8 +689,7 @@ template <class VARIANT, int R> __host__ __device__ constexpr bool adds_seldom()
     }
 }
 template <class VARIANT, int R> DEV bool may_add(int i, int n, const inputs &x, const row_sizes &z,
-                                                 const typename VARIANT::head &head,
-                                               const typename VARIANT::vals &vals)
+                                                 const typename VARIANT::head &head, const typename VARIANT::vals &vals)
 {
     if constexpr (adds_seldom<VARIANT, R>()) {
         return VARIANT::template some<R>(i, n, x, z, head, vals);

@@ -31,9 +31,8 @@ template <class A, class B> struct pick<false, A, B> {
     using type = B;
 };
 
-// Of rowwise_registers: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows and n, which
-// is 1 but
-// for cfg::INNER.
+// Of row-wise kernels: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows and n, which is
+// 1 but for cfg::INNER.
 struct row_source {
     const void *data;
     long long stride[4];

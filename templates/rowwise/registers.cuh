@@ -208,13 +208,12 @@ DEV void run(const rows_params &p, const variant::head &head, variant::vals &val
 // that is a row of the same outer dims.
 DEV void prefetch_rows(const rows_params &p, const place &row)
 {
-    const int ahead = min(static_cast<int>(gridDim.x), MIN_BLOCKS * count_sms()) * cfg::ROWS_PER_BLOCK;
+    const int blocks = MIN_BLOCKS * count_sms();
+    const int ahead = (cfg::ONCE ? blocks : min(static_cast<int>(gridDim.x), blocks)) * cfg::ROWS_PER_BLOCK;
     if (row.here && row.at.row2 + ahead < p.z.rows) {
-        row_at next = row.at;
-        next.row2 += ahead;
         repeat<0, variant::IN>([&]<int K>() {
             constexpr int LINE = 128 / static_cast<int>(sizeof(in_type<K>));
-            const in_type<K> *from = row_of<in_type<K>>(p.in[K], next);
+            const in_type<K> *from = row_read<K>(p, row) + ahead * p.in[K].stride[2];
 #pragma unroll 1
             for (int i = lane_in_team() * LINE; i < (first_of_in<variant, K>() > 0 ? first_of_in<variant, K>() : p.z.n);
                  i += TEAM * LINE) {
@@ -284,14 +283,17 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             run(p, head, vals, now, held, total, shared, scans, turn);
         } else {
             row = row_in(group);
-            if constexpr (HELD && V > 1) {
-                prefetch_rows(p, row);
-            }
             if constexpr (HELD) {
-                load_pieces<VECTORS, STEP, READ_ONCE>(held, p, row, own_first());
+                load_pieces<VECTORS, STEP, cfg::AHEAD ? READ_ONCE : READ_FIRST>(held, p, row, own_first());
+            }
+            if constexpr (HELD && V > 1 && cfg::AHEAD) {
+                prefetch_rows(p, row);
             }
             variant::begin(vals, p, head, row.at);
             run(p, head, vals, row, held, total, shared, scans, turn);
+        }
+        if constexpr (cfg::ONCE) {
+            break;
         }
     }
     if constexpr (COLUMN_SUMS) {

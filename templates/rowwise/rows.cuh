@@ -64,7 +64,8 @@ static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1),
 
 DEV int team_of_thread()
 {
-    return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM);
+    const int thread = static_cast<int>(threadIdx.x);
+    return INNER ? thread % cfg::ROWS_PER_BLOCK : WHOLE_BLOCK ? 0 : thread / TEAM;
 }
 DEV int cluster_rank() { return static_cast<int>(blockIdx.x) % CLUSTER; }
 DEV int lane_in_team()
@@ -73,7 +74,7 @@ DEV int lane_in_team()
     if constexpr (CLUSTER > 1) {
         return cluster_rank() * cfg::THREADS + thread;
     } else {
-        return INNER ? thread / cfg::ROWS_PER_BLOCK : thread % TEAM;
+        return INNER ? thread / cfg::ROWS_PER_BLOCK : WHOLE_BLOCK && cfg::ONCE ? thread : thread % TEAM;
     }
 }
 
@@ -121,9 +122,18 @@ constexpr bool has_lead()
 }
 constexpr bool HAS_LEAD = has_lead();
 
-// Scans with powers have few instructions to spare: where a row lies in the tensors is found once, and where there is
-// one row of each outer dim without these.
-constexpr bool FOUND_ONCE = BY_WARP && (variant::SCAN_FORM[0] == SCAN_LOG || variant::SCAN_FORM[0] == SCAN_WEIGHTED);
+// Where a row lies in the tensors is found once, and where there is one row of each outer dim without these: for scans
+// with powers, which have few instructions to spare, and for blocks that have a row of one tensor for one of another,
+// and nothing else to do until it comes.
+constexpr bool found_once()
+{
+    if constexpr (BY_WARP) {
+        return variant::SCAN_FORM[0] == SCAN_LOG || variant::SCAN_FORM[0] == SCAN_WEIGHTED;
+    } else {
+        return cfg::ONCE;
+    }
+}
+constexpr bool FOUND_ONCE = found_once();
 // behind the last row it is asked for once more, and nothing is asked about it
 constexpr bool LAST_AGAIN = FOUND_ONCE && WHOLE_BLOCK;
 
@@ -385,13 +395,15 @@ DEV void load_pieces(piece (&held)[COUNT], const rows_params &p, const place &ro
             return;
         }
         const in_type<K> *from = row_read<K>(p, row);
+        // with cfg::ONCE the compiler is told that a thread's vectors are constants apart; elsewhere that takes registers
+        [[maybe_unused]] const in_type<K> *from_first = from + along(p.in[K], first);
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
             if constexpr (first_of_in<variant, K>() > 0) {
                 load_first<K, first_of_in<variant, K>()>(held[v], from, row.here ? i : first_of_in<variant, K>());
             } else if ((row.here || LAST_AGAIN) && (FULL || i < p.z.n)) {
-                load_piece<K, HOW>(held[v], from + along(p.in[K], i));
+                load_piece<K, HOW>(held[v], cfg::ONCE ? from_first + v * STEP : from + along(p.in[K], i));
             } else {
 #pragma unroll
                 for (int k = 0; k < words_of<K>(); k++) {

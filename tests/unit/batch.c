@@ -192,7 +192,7 @@ TEST(what_is_cut_by_the_batch_is_not_taken)
     static const struct {
         const char *spec, *line, *template_name; /* NULL: refused */
         lathe_pass pass;
-    } row[] = {{"cumsum", "dtype=bf16,rows=64,n=300", "rowwise_registers", LATHE_FORWARD},
+    } row[] = {{"cumsum", "dtype=bf16,rows=64,n=300", "rowwise", LATHE_FORWARD},
                {"embedding", "dtype=bf16", NULL, LATHE_BACKWARD}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct signature sig;

@@ -289,12 +289,13 @@ TEST(float_rows_subtract_before_the_exponential)
         signature_make(ir, LATHE_FORWARD, &sig);
         snprintf(text, sizeof text, "dtype=%s,rows=4,n=100", dtypes[i]);
         CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
-        struct ir *w = NULL;
-        CHECK_EQ(row_lower(ir, &sig, &problem, &w), LATHE_OK);
-        CHECK(w != NULL);
+        struct row_pass pass;
+        char why[ROW_WHY_BYTES];
+        CHECK_EQ(row_pass_make(ir, LATHE_FORWARD, &sig, &problem, &pass, why), LATHE_OK);
+        const struct ir *w = pass.ir;
         CHECK_EQ(uses(w, w->row.root[0], OP_EXP), i == 0);
         CHECK_EQ(uses(w, w->row.root[0], OP_EXP2), i == 1);
-        ir_free(w);
+        row_pass_free(&pass);
         ir_free(ir);
     }
 }
@@ -309,9 +310,10 @@ TEST(rows_of_large_values_subtract_before_the_exponential)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,rows=4,n=100", &problem, &err), LATHE_OK);
-    struct ir *w = NULL;
-    CHECK_EQ(row_lower(ir, &sig, &problem, &w), LATHE_OK);
-    CHECK(w != NULL);
+    struct row_pass pass;
+    char why[ROW_WHY_BYTES];
+    CHECK_EQ(row_pass_make(ir, LATHE_FORWARD, &sig, &problem, &pass, why), LATHE_OK);
+    const struct ir *w = pass.ir;
     for (int i = 0; i < w->n_nodes; i++) {
         if (w->node[i].op != OP_EXP2)
             continue;
@@ -319,7 +321,7 @@ TEST(rows_of_large_values_subtract_before_the_exponential)
         CHECK_EQ(product->op, OP_MUL);
         CHECK(w->node[product->arg[0]].op == OP_SUB || w->node[product->arg[1]].op == OP_SUB);
     }
-    ir_free(w);
+    row_pass_free(&pass);
     ir_free(ir);
 }
 
