@@ -84,6 +84,24 @@ gated_delta backward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd_sm90
 gated_delta backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd
 kda backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta_bwd
 rwkv6 backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_additive_bwd
+logcumsumexp forward sm_90a dtype=bf16,rows=4096,n=8192 rowwise
+logcumsumexp backward sm_80 dtype=bf16,rows=4096,n=8192 rowwise_bwd
+softmax forward sm_80 dtype=bf16,rows=4096,n=32768 rowwise_staged
+softmax forward sm_90a dtype=bf16,rows=4096,n=131072 rowwise_staged
+layer_norm_residual forward sm_80 dtype=f32,rows=4096,n=65536 rowwise_staged
+layer_norm backward sm_90a dtype=bf16,rows=4096,n=1024 rowwise_staged_bwd
+layer_norm backward sm_90a dtype=bf16,rows=4096,n=65536 rowwise_staged_bwd
+layer_norm backward sm_80 dtype=f32,rows=4096,n=8192 rowwise_staged_bwd
+group_rms_norm backward sm_90a dtype=bf16,rows=64,n=8192,groups_of=8,channels_of=4 rowwise_staged_bwd
+group_rms_norm backward sm_90a dtype=bf16,rows=4096,n=16384,groups_of=8,channels_of=4 rowwise_staged_bwd
+logsumexp backward sm_90a dtype=bf16,rows=4096,n=131072 rowwise_staged_bwd
+softmax_inner forward sm_80 dtype=bf16,rows=2048,n=300 rowwise_inner
+softmax_inner forward sm_90a dtype=bf16,rows=2048,n=4096 rowwise_inner
+log_softmax_inner backward sm_90a dtype=bf16,rows=2048,n=4096 rowwise_inner_bwd
+cumsum_packed forward sm_90a dtype=bf16,rows=2048,n=131072 rowwise_inner_scan
+cumsum_packed backward sm_80 dtype=f32,rows=64,n=32768 rowwise_inner_scan_bwd
+logcumsumexp_packed forward sm_80 dtype=f32,rows=256,n=2000 rowwise_inner_scan
+logcumsumexp_packed backward sm_90a dtype=bf16,rows=2048,n=131072 rowwise_inner_scan_bwd
 END
 xargs -P "$(nproc)" -L 1 sh tests/smem.sh --one <"$temp/list" >"$temp/wrong"
 cat "$temp/wrong"

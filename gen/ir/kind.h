@@ -49,7 +49,6 @@ struct kind_row {
     void (*explain)(struct facts *f, const struct plan *plan);
     int64_t (*parts)(const struct plan *plan, const struct problem *p, const char **what);
     const char *variant_includes; /* lines in front of struct variant */
-    bool tells_smem; /* its templates tell the shared memory that their kernels use: namespace smem_bytes */
     /* What the text of formulas asks (gen/emit). */
     const char *row_text; /* at.row; NULL: there is none */
     int row_leaves;       /* leaves from LEAF_STATE up to this one are known when a row has been walked */

@@ -164,8 +164,7 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
         text_add(t, "#include \"%s\"\n", more->file);
         before = more->file;
     }
-    if (kinds[r->spec->kind].tells_smem)
-        emit_smem_asserts(t, r->spec, r->problem->dtype[DTYPE_USUAL], out);
+    emit_smem_asserts(t, r->spec, r->problem->dtype[DTYPE_USUAL], out);
 }
 
 static void make_label(struct source *out, const struct kernel_request *r, const struct plan *plan)
@@ -187,8 +186,7 @@ static bool assemble(struct source *out, const struct kernel_request *r, const s
     emit_config(&config, r, plan);
     bool ok = emit_variant(&config, &variant, r, plan, out);
     emit_compiled_parts(&config, r->spec, r->problem->dtype[DTYPE_USUAL], out);
-    if (kinds[r->spec->kind].tells_smem)
-        emit_smem_bytes(&config, r->spec, r->problem->dtype[DTYPE_USUAL], out);
+    emit_smem_bytes(&config, r->spec, r->problem->dtype[DTYPE_USUAL], out);
     emit_main(&body, out, r, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&

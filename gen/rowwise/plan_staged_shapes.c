@@ -13,14 +13,17 @@ enum { FOUR = 4 }; /* vectors of a thread */
  * rowwise/vectors.cuh. */
 int64_t staged_exchange_bytes(const struct plan *plan, const struct staged *s, int words)
 {
-    return plan->rows.cluster > 1 ? (int64_t)2 * 4 * plan->rows.cluster * s->at_once * words + 16 : 0;
+    return plan->rows.cluster > 1 && s->at_once > 0
+               ? (int64_t)2 * 4 * plan->rows.cluster * s->at_once * words + 16
+               : 0;
 }
 
 /* Warps of a block that push: PUSHING of rowwise/cluster_reduce.cuh. */
 int staged_pushing(const struct plan *plan, const struct staged *s)
 {
     const int warps = plan->rows.threads / 32;
-    return (s->columns > 0 || plan->rows.staged.late) && plan->rows.cluster * warps <= 128 ? warps : 1;
+    const bool columns = s->columns > (s->placed ? s->scatters : 0); /* beside sums at computed indices */
+    return (columns || plan->rows.staged.late) && plan->rows.cluster * warps <= 128 ? warps : 1;
 }
 
 /* Rows of a team of lanes whose columns are read: registers hold those over many rows. */

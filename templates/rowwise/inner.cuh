@@ -440,6 +440,12 @@ DEV void write_strip(const rows_params &p, const variant::head &head, const stri
 
 } // namespace many
 
+namespace smem_bytes
+{
+constexpr int rows = static_cast<int>(many::HELD * many::UNITS * many::UNIT_BYTES + many::strip_exchange::BYTES) +
+                     (many::CLUSTER > 1 ? 16 : 0); // which strip comes after the next
+}
+
 #if LATHE_COMPILED(rows)
 extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ rows_params p)

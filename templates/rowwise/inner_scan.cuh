@@ -202,6 +202,14 @@ template <int W> DEV void walk_strip(const rows_params &p, const variant::head &
 
 } // namespace many
 
+namespace smem_bytes
+{
+constexpr int rows = many::WARPS * many::RING_BYTES +
+                     (cfg::HELD_CARRIES > 0 ? max_of(static_cast<int>(sizeof(many::walk_scratch)),
+                                                     many::WARPS *cfg::HELD_CARRIES *many::CARRY_STEP * 4)
+                                            : 0);
+}
+
 #if LATHE_COMPILED(rows)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ rows_params p)

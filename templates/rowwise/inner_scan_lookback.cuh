@@ -184,6 +184,11 @@ DEV void walk_parts(const rows_params &p, const lookback &c, unsigned char *shar
 
 } // namespace many
 
+namespace smem_bytes
+{
+constexpr int lookback = many::WORKERS * many::BUFFERS * many::PIECE_BYTES;
+}
+
 #if LATHE_COMPILED(lookback)
 extern "C" __global__ void __launch_bounds__(cfg::LOOKBACK_THREADS, 1)
     LATHE_ENTRY(lookback)(const __grid_constant__ rows_params p)

@@ -1,5 +1,5 @@
-// rowwise/registers.cuh: kernels: rows of several tensors in, rows of several tensors out, and sums over all rows: the
-// backward pass of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
+// rowwise/registers.cuh: kernels: rows of one tensor or several in, rows of one or several out, and sums over all rows:
+// both passes of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
 //
 // LATHE_ENTRY(rows): blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn: BLOCKS of them where there
 // are sums over the rows, or PREFETCH, or params.carries (several walks along a row that does not fit registers), else
@@ -19,6 +19,8 @@
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
 // AT_ONCE: vectors of a thread whose formulas may overlap; more would take registers for what the columns read.
+// ONCE: a block has one group of rows of one tensor, and makes rows of one other of them: their places are found once.
+// AHEAD: L2 is asked for the rows of blocks of later on while those of this one are under way.
 // PREFETCH: the next row is on its way while one is worked on; with SHARED_NEXT to shared memory, which takes no
 // registers.
 #include "rowwise/vectors.cuh"
@@ -225,6 +227,11 @@ DEV void prefetch_rows(const rows_params &p, const place &row)
 
 } // namespace many
 
+namespace smem_bytes
+{
+constexpr int rows = many::SHARED_NEXT ? 2 * many::ROW_UNITS * 16 : 0;
+}
+
 #if LATHE_COMPILED(rows)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ rows_params p)
@@ -253,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     };
     const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
     const int first = static_cast<int>(blockIdx.x);
-    if (total_rows <= 0 || first >= groups) {
+    if (cfg::ONCE ? static_cast<i64>(first) * cfg::ROWS_PER_BLOCK >= total_rows : total_rows <= 0 || first >= groups) {
         return;
     }
     place row = row_in(first);
@@ -264,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         load_pieces<VECTORS, STEP, READ_ONCE>(next, p, row, own_first());
     }
 #pragma unroll 1
-    for (int group = first; group < groups; group += static_cast<int>(gridDim.x)) {
+    for (int group = first; cfg::ONCE || group < groups; group += static_cast<int>(gridDim.x)) {
         if constexpr (PREFETCH) {
             const place now = row;
             const int after = group + static_cast<int>(gridDim.x);

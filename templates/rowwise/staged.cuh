@@ -556,6 +556,11 @@ DEV void leave_totals(const rows_params &p, row_sums &total, u32 sums, gathering
 
 } // namespace many
 
+namespace smem_bytes
+{
+constexpr int rows = static_cast<int>(many::STAGES * many::STAGE_BYTES + many::SUMS_BYTES + many::row_exchange::BYTES);
+}
+
 #if LATHE_COMPILED(rows)
 extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ rows_params p)

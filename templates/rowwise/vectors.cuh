@@ -147,7 +147,7 @@ constexpr int most_reductions()
 // two ahead: a pass ends when the words of all have come, and who pushes has read those of the pass before.
 template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from each block
     static constexpr u32 TURN_BYTES = 4 * CLUSTER * WORDS * most_reductions();
-    static constexpr u32 BYTES = CLUSTER > 1 ? 2 * TURN_BYTES + 16 : 0;
+    static constexpr u32 BYTES = CLUSTER > 1 && variant::PASSES > 0 ? 2 * TURN_BYTES + 16 : 0;
     u32 place;
     u32 passes;
 
