@@ -334,7 +334,6 @@ TEST(plain_sums_hand_on_from_block_to_block)
             continue;
         const int workers = plan.rows.scan.lookback.threads / 32 - 3;
         const int piece = plan.rows.scan.lookback.batches * plan.rows.scan.places;
-        const int tensors = i / 6 == 1 ? 3 : 1;
         CHECK(workers >= plan.rows.vector && workers <= 8);
         CHECK(piece > 0 && piece <= 32);
         CHECK_EQ(plan.rows.scan.lookback.places, workers * piece);
