@@ -189,6 +189,23 @@ static void take_range(struct ir *ir, const struct ir_fn *fn, const struct linea
     ir->input[n->index].range.most = slot->most;
 }
 
+static bool is_key(const struct ir *ir, const struct ir_fn *fn)
+{
+    return fn->n_roots > 0 && ir->node[fn->root[0]].op == OP_PARAM && ir->node[fn->root[0]].index == LEAF_X;
+}
+
+/* A rule that says no more than the delta rule is the delta rule, which more kernels have. */
+static void reduce_rule(struct ir *ir)
+{
+    struct ir_linear *linear = &ir->linear;
+    if (linear_decay_form(ir) == DECAY_NONE)
+        linear->read_first = false;
+    if (linear->delta.n_roots > 0 && is_key(ir, &linear->reader))
+        linear->reader.n_roots = 0;
+    if (linear->delta.n_roots > 0 && is_key(ir, &linear->writer))
+        linear->writer.n_roots = 0;
+}
+
 bool check_linear(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
@@ -199,5 +216,7 @@ bool check_linear(struct ir *ir, struct diag *diag)
     check_together(&r);
     check_rule(&r);
     rule_names(&r);
+    if (r.ok)
+        reduce_rule(ir);
     return r.ok;
 }
