@@ -203,8 +203,14 @@ def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, res
         key, value = (t.expand(query.shape[0], *t.shape[1:]) for t in (key, value))
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
     traced, seen, left_open = _traced(score_mod, blocks.mask_mod, working, query.device)
-    sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    translation = traced.translation(Request(sizes, scale_of(scale, query), blocks.form, results))
+    form = (query.shape, key.shape[2], query.dtype, scale, blocks.form, results)
+    translation = traced.served.get(form)
+    if translation is None:
+        sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        translation = traced.translation(Request(sizes, scale_of(scale, query), blocks.form, results))
+        if len(traced.served) >= _MOST:
+            traced.served.clear()
+        traced.served[form] = translation
     numbers = (lambda slot: left_open[slot].value) if left_open else None
     return translation.call(seen.tensors, numbers, query, key, value, blocks.tables)
 

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-from torch.utils._sympy.printers import PythonPrinter
+
+try:
+    from torch.utils._sympy.printers import PythonPrinter
+except ImportError:  # of a torch before 2.6
+    from sympy.printing.str import StrPrinter as PythonPrinter
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DECIDES = GuardOnDataDependentSymNode  # what an `if` of such a number raises

@@ -28,6 +28,7 @@ class Traced:
         self.float_dtype = float_dtype
         self.numbers = numbers  # that are left open, as Inputs takes them
         self.translations: list[Translation] = []
+        self.served: dict[tuple, Translation] = {}  # by the forms of calls
         self.is_lasting = True
 
     def translation(self, request: "Request") -> "Translation":
@@ -37,6 +38,7 @@ class Traced:
         made = self._translate(request)
         if len(self.translations) >= _TRANSLATIONS:
             self.translations.clear()
+            self.served.clear()
         self.translations.append(made)
         return made
 
