@@ -433,15 +433,31 @@ bool plan_elementwise_gather(const struct kernel_request *r, struct plan *plan, 
     return true;
 }
 
+/* Sums over points are cut into as many parts as there are points for: a result that is none has the same
+   bits in every batch. */
+static bool is_of_any_batch(const struct kernel_request *r, const struct ir *ir, char *why)
+{
+    const struct map_tensor *sum = NULL;
+    for (int i = 0; i < ir->n_tensors && r->problem->deterministic == DETERMINISTIC_BATCH; i++)
+        if (ir->tensor[i].use == USE_SUM || ir->tensor[i].use == USE_SCATTER)
+            sum = &ir->tensor[i];
+    if (sum)
+        snprintf(why, REASON_BYTES,
+                 "deterministic=batch is asked for, and '%s' is a sum over points, which is cut by how many "
+                 "there are",
+                 sum->name);
+    return !sum;
+}
+
 bool plan_elementwise(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_maps(r, r->ir, plan, why);
+    return is_of_any_batch(r, r->ir, why) && plan_maps(r, r->ir, plan, why);
 }
 
 bool plan_elementwise_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (r->ir->gradient)
-        return plan_maps(r, r->ir->gradient, plan, why);
+        return is_of_any_batch(r, r->ir->gradient, why) && plan_maps(r, r->ir->gradient, plan, why);
     snprintf(why, REASON_BYTES,
              "lists of tensors, integer results and results with a slot have no backward pass");
     return false;

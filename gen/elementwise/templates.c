@@ -50,6 +50,7 @@ const struct template_row elementwise_templates[] = {
      .pass = LATHE_BACKWARD,
      .ok = plan_elementwise_bwd,
      .config = config,
-     .label = label},
+     .label = label,
+     .any_batch = true},
     {.name = NULL},
 };

@@ -146,7 +146,7 @@ expect 0 'cut by how many it has, whatever else is in the batch' '' "$LATHE" exp
     --problem dtype=bf16,h=8,h_kv=2,q=1,kv=9000,d=64,deterministic=batch
 expect 0 'steps of generation are faster as batches' '' "$LATHE" explain causal --arch sm_90a \
     --problem dtype=bf16,h=8,h_kv=2,q=4,kv=9000,d=64,seqs=4,deterministic=batch
-expect 1 'how its sums are cut may depend on the batch' '' "$LATHE" explain embedding --pass backward \
+expect 1 'is a sum over points, which is cut by how many there are' '' "$LATHE" explain embedding --pass backward \
     --problem dtype=bf16,deterministic=batch
 expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
 expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
