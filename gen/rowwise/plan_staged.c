@@ -199,7 +199,7 @@ static bool shape(const struct kernel_request *r, struct staged *s, struct plan 
     plan->rows.at_once = 1;
     plan->rows.column_parts = 1;
     staged_share_row(r, s, plan);
-    staged_choose_shape(r, s, plan);
+    staged_choose_shape(s, plan);
     if (plan->rows.per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
                  s->units, plan->rows.threads);

@@ -52,6 +52,7 @@ struct staged {
     bool halves;             /* each as it stands in a tensor of 16 bits, that of x */
     int64_t vectors;         /* of a row */
     int64_t own;             /* of a row, that a block has: all of them but in a cluster */
+    bool even;               /* blocks of a cluster have equal parts, whose columns two passes read */
     int reductions, at_once; /* and those of the pass that has most of them */
     int sm_bytes;
 };
@@ -70,7 +71,7 @@ int staged_blocks_of(int threads, int registers); /* that share an SM */
 int staged_registers_of(const struct staged *s, const struct plan *plan, int each);
 int staged_cluster_of(const struct kernel_request *r, int64_t row, int64_t share);
 void staged_share_row(const struct kernel_request *r, struct staged *s, struct plan *plan);
-void staged_choose_shape(const struct kernel_request *r, const struct staged *s, struct plan *plan);
+void staged_choose_shape(const struct staged *s, struct plan *plan);
 void staged_look_ahead(const struct staged *s, struct plan *plan); /* of a shape: `sure`, `given_ahead` */
 
 #endif

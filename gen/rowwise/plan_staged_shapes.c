@@ -112,10 +112,40 @@ int staged_registers_of(const struct staged *s, const struct plan *plan, int eac
            each * (s->vector * kept + (plan->rows.taken ? 4 * s->units : 0));
 }
 
-/* Short rows, with sums of their columns or without: a warp or less has a row. */
-static void team_shape(const struct staged *s, struct plan *plan)
+/* What the threads of a block have of a row; what is not named is not. */
+struct manner {
+    int each;            /* vectors of a thread */
+    int stages;          /* rows that have places in shared memory */
+    bool taken, late;    /* a row is in registers; is written while the next one comes */
+    bool held, packed;   /* values of columns, in registers; two in one */
+    bool sums_in_memory; /* of columns, in shared memory */
+};
+
+static void set_manner(const struct staged *s, struct plan *plan, struct manner m)
 {
+    plan->rows.taken = m.taken;
+    plan->rows.stages = m.stages;
+    plan->rows.staged.late = m.late;
+    plan->rows.staged.cols_held = m.held;
+    plan->rows.staged.cols_packed = m.packed;
+    plan->rows.staged.columns_shared = m.sums_in_memory;
+    plan->rows.threads = round_up((s->own + m.each - 1) / m.each, 32);
+    plan->rows.per_thread = m.each * s->vector;
+}
+
+/* Vectors of a thread, of 512 where a part is longer than `longest`; else two. */
+static int each_beyond(const struct staged *s, int longest)
+{
+    return s->own > longest ? (int)((s->own + 511) / 512) : 2;
+}
+
+/* Short rows, with sums of their columns or without: a warp or less has a row. */
+static bool team_shape(const struct staged *s, struct plan *plan)
+{
+    const int most = s->units > 2 ? 64 : 96;              /* vectors whose sums a warp can hold */
     const bool pairs = s->columns > 0 || s->vectors > 32; /* of vectors, or more, of a thread */
+    if (!(s->columns > 0 && s->vectors <= most) && !staged_has_short_rows(s))
+        return false;
     int lanes = 1;
     while (lanes < 32 && (sums_two_tensors(s) ? 3 * lanes < s->vectors
                           : pairs             ? 4 * lanes <= s->vectors
@@ -130,6 +160,7 @@ static void team_shape(const struct staged *s, struct plan *plan)
     plan->rows.taken = s->columns == 0;
     plan->rows.staged.cols_held = true;
     plan->rows.staged.cols_held = staged_registers_of(s, plan, each) <= MOST_TEAM;
+    return true;
 }
 
 /* Blocks of a cluster, on devices that have them: as few as leave each no more than a share of a row. */
@@ -257,6 +288,7 @@ static int cluster_of_columns(const struct kernel_request *r, const struct stage
 void staged_share_row(const struct kernel_request *r, struct staged *s, struct plan *plan)
 {
     const int64_t row = s->vectors * s->units * UNIT;
+    s->even = columns_cluster(r, s) > 1;
     if (s->columns > 0)
         plan->rows.cluster = cluster_of_sums(r, s);
     else if (staged_reads_wide_columns(s))
@@ -291,13 +323,13 @@ static bool holds_two_rows_beside_sums(const struct staged *s, const struct plan
    these shapes were measured (SUMS_COUNTED is 0): without the sums, and with the row where shared memory has
    no room for two beside sums. Asked with the sums and without the row (1), the backward pass of rms_norm in
    f32 at 196608 has its sums in registers and two stages. */
-static void sums_shape(const struct staged *s, struct plan *plan)
+static bool sums_shape(const struct staged *s, struct plan *plan)
 {
     enum { SUMS_COUNTED = 0 };
     plan->rows.staged.columns_shared = !SUMS_COUNTED;
     plan->rows.taken = !SUMS_COUNTED && !holds_two_rows_beside_sums(s, plan);
     const int most = s->columns == 1 ? MOST_TAKEN : MOST;
-    int each = s->own > (s->columns == 1 && s->units == 2 ? 1536 : 1024) ? (int)((s->own + 511) / 512) : 2;
+    const int each = each_beyond(s, s->columns == 1 && s->units == 2 ? 1536 : 1024);
     plan->rows.staged.cols_held = true;
     plan->rows.staged.columns_shared = staged_registers_of(s, plan, each) > most;
     plan->rows.staged.cols_held = staged_registers_of(s, plan, each) <= most;
@@ -308,6 +340,7 @@ static void sums_shape(const struct staged *s, struct plan *plan)
     plan->rows.stages = 2;
     if (2 * staged_row_bytes(s, plan) + staged_column_bytes(s, plan) + STATIC_BYTES > s->sm_bytes)
         plan->rows.stages = 1;
+    return true;
 }
 
 /* A row is written while what the next one reduces is on its way, if it reduces anything. Rows wait in shared
@@ -322,13 +355,12 @@ static bool late_sums_shape(const struct staged *s, struct plan *plan)
     const bool wanted = s->columns == 1 ? s->units == 2 && !s->placed && large
                                         : holds_two_sums(s) && (!large || s->own <= 1024 || packs) &&
                                               (plan->rows.cluster > 1 || s->own > PAIR_VECTORS);
-    plan->rows.staged.late = true;
-    plan->rows.taken = plan->rows.staged.columns_shared = false;
-    plan->rows.staged.cols_packed = packs;
-    plan->rows.staged.cols_held = each == 2 || s->columns == 1 || plan->rows.staged.cols_packed;
-    plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
-    plan->rows.stages = each == 2 && s->own > 2 * THREE_VECTORS ? 4 : 3;
+    set_manner(s, plan,
+               (struct manner){.each = each,
+                               .stages = each == 2 && s->own > 2 * THREE_VECTORS ? 4 : 3,
+                               .late = true,
+                               .held = each == 2 || s->columns == 1 || packs,
+                               .packed = packs});
     const int64_t all = (int64_t)plan->rows.threads * plan->rows.cluster;
     const bool fills = each == 2 || s->vectors == each * all || (packs && s->vectors >= (each - 1) * all);
     const int64_t bytes = plan->rows.stages * staged_row_bytes(s, plan) +
@@ -342,48 +374,32 @@ static bool late_sums_shape(const struct staged *s, struct plan *plan)
 static bool shared_sums_shape(const struct staged *s, struct plan *plan)
 {
     const bool two = holds_two_rows_beside_sums(s, plan);
-    plan->rows.staged.columns_shared = true;
-    plan->rows.taken = !two;
-    plan->rows.staged.cols_held = two;
-    plan->rows.threads = round_up((s->own + 1) / 2, 32);
-    plan->rows.per_thread = 2 * s->vector;
-    plan->rows.stages = two ? 2 : 1;
+    set_manner(s, plan,
+               (struct manner){
+                   .each = 2, .stages = two ? 2 : 1, .taken = !two, .held = two, .sums_in_memory = true});
     return holds_two_sums(s) && s->own > 1024 && plan->rows.threads <= BLOCK_LIMIT;
 }
 
 /* No rows out, so that nothing but loads waits for memory: two rows on their way, of many small blocks. */
 static bool results_shape(const struct staged *s, struct plan *plan)
 {
-    const int each = 4;
-    plan->rows.taken = true;
-    plan->rows.staged.cols_held = false;
-    plan->rows.stages = 2;
-    plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
+    set_manner(s, plan, (struct manner){.each = 4, .stages = 2, .taken = true});
     return plan->rows.threads <= 512 && !s->results && s->values == 0;
 }
 
 /* No sums: a thread takes its part into registers while the next row comes, where they hold it. */
 static bool taken_shape(const struct staged *s, struct plan *plan)
 {
-    plan->rows.staged.cols_held = s->values > 0;
-    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
-    plan->rows.taken = true;
-    plan->rows.stages = 1;
-    plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
+    const int each = each_beyond(s, 1024);
+    set_manner(s, plan, (struct manner){.each = each, .stages = 1, .taken = true, .held = s->values > 0});
     return staged_registers_of(s, plan, each) <= 96;
 }
 
 /* The same where formulas read values of columns, for each row anew: two rows wait. */
 static bool read_columns_shape(const struct staged *s, struct plan *plan)
 {
-    int each = s->own > 2048 ? 4 : (int)((s->own + 511) / 512);
-    plan->rows.staged.cols_held = false;
-    plan->rows.taken = true;
-    plan->rows.stages = 2;
-    plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
+    const int each = s->own > 2048 ? 4 : (int)((s->own + 511) / 512);
+    set_manner(s, plan, (struct manner){.each = each, .stages = 2, .taken = true});
     return s->values > 0 && s->own > 1024 && plan->rows.threads <= BLOCK_LIMIT &&
            staged_registers_of(s, plan, each) <= 72 &&
            2 * staged_row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
@@ -393,12 +409,12 @@ static bool read_columns_shape(const struct staged *s, struct plan *plan)
    registers hold the values of columns over all of them. */
 static bool held_columns_shape(const struct staged *s, struct plan *plan)
 {
-    plan->rows.staged.cols_held = plan->rows.taken = true;
+    if (plan->rows.cluster == 1 && !staged_has_long_placed_rows(s))
+        return false;
     for (int each = 2; each <= 4; each += 2) {
+        const int stages = each == 2 && plan->rows.cluster > 1 ? 4 : 2;
+        set_manner(s, plan, (struct manner){.each = each, .stages = stages, .taken = true, .held = true});
         const int need = staged_registers_of(s, plan, each);
-        plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-        plan->rows.per_thread = each * s->vector;
-        plan->rows.stages = each == 2 && plan->rows.cluster > 1 ? 4 : 2;
         if (s->values > 0 && s->units == 1 && plan->rows.threads <= 512 && need <= MOST_TAKEN &&
             need * plan->rows.threads <= SM_REGISTERS &&
             plan->rows.stages * staged_row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes)
@@ -418,10 +434,7 @@ static bool packed_columns_shape(const struct staged *s, struct plan *plan)
                      : own > HELD_VECTORS                ? BLOCK_LIMIT / 2
                                                          : round_up((own + MOST_EACH - 1) / MOST_EACH, 32);
     const int each = (int)((own + some - 1) / some);
-    plan->rows.staged.late = plan->rows.staged.cols_held = plan->rows.staged.cols_packed = true;
-    plan->rows.taken = false;
-    plan->rows.threads = round_up((own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
+    set_manner(s, plan, (struct manner){.each = each, .late = true, .held = true, .packed = true});
     const int blocks = staged_blocks_of(plan->rows.threads, staged_registers_of(s, plan, each));
     for (plan->rows.stages = MOST_STAGES; plan->rows.stages >= FEWEST_STAGES; plan->rows.stages--) {
         const int64_t bytes = plan->rows.stages * staged_row_bytes(s, plan) + STATIC_BYTES +
@@ -435,32 +448,30 @@ static bool packed_columns_shape(const struct staged *s, struct plan *plan)
 
 /* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
    columns stay in L1, with which rows share their memory, or where several are read in registers. */
-static void wide_shape(const struct kernel_request *r, const struct staged *s, struct plan *plan)
+static bool wide_shape(const struct staged *s, struct plan *plan)
 {
-    const bool even = columns_cluster(r, s) > 1;
-    if (even || holds_long_columns(s, s->own) || (s->values > 1 && plan->rows.cluster == MOST_CLUSTER)) {
-        plan->rows.staged.late = s->reductions > s->at_once; /* two passes: the second one takes the row */
-        plan->rows.taken = true;
-        plan->rows.staged.cols_held = s->own <= HELD_VECTORS;
-        plan->rows.threads = round_up((s->own + 3) / 4, 32);
-        plan->rows.per_thread = 4 * s->vector;
-        plan->rows.stages = 2;
-        return;
+    if (!staged_reads_wide_columns(s) || s->own > WIDE_VECTORS)
+        return false;
+    if (s->even || holds_long_columns(s, s->own) || (s->values > 1 && plan->rows.cluster == MOST_CLUSTER)) {
+        const bool two = s->reductions > s->at_once; /* passes: the second one takes the row */
+        set_manner(
+            s, plan,
+            (struct manner){
+                .each = FOUR, .stages = 2, .taken = true, .late = two, .held = s->own <= HELD_VECTORS});
+        return true;
     }
     const int most = s->values == 1 && plan->rows.cluster == MOST_CLUSTER ? BLOCK_LIMIT / 2 : BLOCK_LIMIT;
     const int each = s->own % most == 0                      ? (int)(s->own / most)
                      : (int)((s->own + most - 1) / most) > 4 ? 8
                                                              : 4;
-    plan->rows.taken = true;
-    plan->rows.staged.cols_held = false;
-    plan->rows.threads = round_up((s->own + each - 1) / each, 32);
-    plan->rows.per_thread = each * s->vector;
+    set_manner(s, plan, (struct manner){.each = each, .taken = true});
     const bool fits = (2 + s->values) * staged_row_bytes(s, plan) <= s->sm_bytes - STATIC_BYTES;
     plan->rows.stages = fits && (plan->rows.cluster == 2 || s->values == 1) ? 2 : 1;
+    return true;
 }
 
 /* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
-static void long_shape(const struct staged *s, struct plan *plan)
+static bool long_shape(const struct staged *s, struct plan *plan)
 {
     const int64_t room = s->sm_bytes - STATIC_BYTES;
     const int64_t row = s->own * s->units * UNIT;
@@ -478,6 +489,7 @@ static void long_shape(const struct staged *s, struct plan *plan)
         threads = round_up((s->own + each - 1) / each, 32);
     plan->rows.threads = threads;
     plan->rows.per_thread = each * s->vector;
+    return true;
 }
 
 /* What a candidate that does not serve has written is forgotten: none begins from another's numbers. */
@@ -491,24 +503,37 @@ static bool take(bool (*candidate)(const struct staged *s, struct plan *plan), c
     return true;
 }
 
-void staged_choose_shape(const struct kernel_request *r, const struct staged *s, struct plan *plan)
+/* In the order in which they are preferred: each says whether it serves, where its row does not. */
+enum ask { EITHER, YES, NO };
+static const struct {
+    enum ask sums;   /* of columns */
+    enum ask shared; /* a row, by the blocks of a cluster */
+    bool (*shape)(const struct staged *s, struct plan *plan);
+} CANDIDATES[] = {
+    {.shape = team_shape},
+    {.sums = YES, .shape = late_sums_shape},
+    {.sums = YES, .shape = shared_sums_shape},
+    {.sums = YES, .shape = sums_shape},
+    {.sums = NO, .shared = YES, .shape = packed_columns_shape},
+    {.sums = NO, .shared = YES, .shape = wide_shape},
+    {.sums = NO, .shape = held_columns_shape},
+    {.sums = NO, .shared = NO, .shape = results_shape},
+    {.sums = NO, .shared = NO, .shape = taken_shape},
+    {.sums = NO, .shared = NO, .shape = read_columns_shape},
+    {.sums = NO, .shape = long_shape},
+};
+
+static bool is_asked(enum ask ask, bool given)
 {
-    const bool shared = plan->rows.cluster > 1;
-    const int team = s->units > 2 ? 64 : 96; /* vectors whose sums a warp can hold */
-    if ((s->columns > 0 && s->vectors <= team) || staged_has_short_rows(s))
-        team_shape(s, plan);
-    else if (s->columns > 0) {
-        if (!take(late_sums_shape, s, plan) && !take(shared_sums_shape, s, plan))
-            sums_shape(s, plan);
-    } else if (packs_columns(s) && shared && take(packed_columns_shape, s, plan))
-        return;
-    else if (staged_reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
-        wide_shape(r, s, plan);
-    else if ((shared || staged_has_long_placed_rows(s)) && take(held_columns_shape, s, plan))
-        return;
-    else if (shared || (!take(results_shape, s, plan) && !take(taken_shape, s, plan) &&
-                        !take(read_columns_shape, s, plan)))
-        long_shape(s, plan);
+    return ask == EITHER || (ask == YES) == given;
+}
+
+void staged_choose_shape(const struct staged *s, struct plan *plan)
+{
+    for (size_t i = 0; i < sizeof CANDIDATES / sizeof *CANDIDATES; i++)
+        if (is_asked(CANDIDATES[i].sums, s->columns > 0) &&
+            is_asked(CANDIDATES[i].shared, plan->rows.cluster > 1) && take(CANDIDATES[i].shape, s, plan))
+            return;
 }
 
 /* What is given of the next row comes early where few warps share an SM, none of which has work while others
