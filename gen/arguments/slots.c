@@ -12,16 +12,17 @@
 bool slots_has(const struct ir *ir, const char *result)
 {
     bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        found |= ir->tensor[i].slot && strcmp(ir->tensor[i].name, result) == 0;
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        found |= ir->maps.tensor[i].slot && strcmp(ir->maps.tensor[i].name, result) == 0;
     return found;
 }
 
 bool slots_are(const struct ir *ir, const char *operand)
 {
     bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        found |= ir->tensor[i].slot && strcmp(ir->tensor[ir->tensor[i].slot - 1].name, operand) == 0;
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        found |= ir->maps.tensor[i].slot &&
+                 strcmp(ir->maps.tensor[ir->maps.tensor[i].slot - 1].name, operand) == 0;
     return found;
 }
 
@@ -30,9 +31,9 @@ bool slots_fill(const struct ir *ir, const int64_t *dim, const lathe_arg *t, dou
 {
     int64_t slots = INT32_MAX;
     bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *to = &ir->tensor[i];
-        if (!to->slot || strcmp(ir->tensor[to->slot - 1].name, t->name) != 0)
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *to = &ir->maps.tensor[i];
+        if (!to->slot || strcmp(ir->maps.tensor[to->slot - 1].name, t->name) != 0)
             continue;
         found = true;
         slots = dim[to->slots] < slots ? dim[to->slots] : slots;

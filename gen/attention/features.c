@@ -129,7 +129,7 @@ static bool has_combine(const struct kernel_request *r, char *said)
 static const struct selected_blocks *lists_of(const struct kernel_request *r)
 {
     const struct ir *w = r->pass == LATHE_BACKWARD ? r->attention->backward : r->attention->parts;
-    return w && w->selected.n > 0 ? &w->selected : NULL;
+    return w && w->lowered.selected.n > 0 ? &w->lowered.selected : NULL;
 }
 
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of a feature

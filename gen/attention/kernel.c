@@ -54,9 +54,9 @@ static void find_reads(const struct ir *w, const struct ir_fn *fn, int diagonal,
    are left of a tile. */
 static bool has_one_end(const struct ir *w, bool blocks)
 {
-    const bool first = w->node[w->key_interval.root[0]].op != OP_CONST;
-    const bool last = w->node[w->key_interval.root[1]].op != OP_CONST;
-    return (blocks || w->keys_left.n_roots == 0) && !(first && last);
+    const bool first = w->node[w->lowered.key_interval.root[0]].op != OP_CONST;
+    const bool last = w->node[w->lowered.key_interval.root[1]].op != OP_CONST;
+    return (blocks || w->lowered.keys_left.n_roots == 0) && !(first && last);
 }
 
 /* Does the mask read by row and column, and nothing else? */
@@ -73,8 +73,8 @@ static bool has_table_mask(const struct ir *w, int diagonal)
  */
 static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, bool blocks)
 {
-    const struct ir_fn *const fn[] = {blocks ? &w->key_interval : &w->mask, &w->online, &w->epilogue};
-    const bool own_rows = w->rescale.path == ROWS_EXACT && w->n_states > 0;
+    const struct ir_fn *const fn[] = {blocks ? &w->lowered.key_interval : &w->mask, &w->online, &w->epilogue};
+    const bool own_rows = w->lowered.rescale.path == ROWS_EXACT && w->n_states > 0;
     bool by_one = diagonal >= 0 || o_f32 || own_rows;
     bool by_pair = own_rows && w->n_states > 1;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
@@ -83,7 +83,7 @@ static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, 
         return NEED_MANY;
     if (by_one)
         return NEED_SOME;
-    if (w->rescale.path != ROWS_LAZY)
+    if (w->lowered.rescale.path != ROWS_LAZY)
         return NEED_NONE;
     if (w->mask.n_roots == 0)
         return NEED_LEAST;
@@ -148,7 +148,7 @@ static lathe_status lower_parts(struct kernel_request *r, struct attention_kerne
     if (status == LATHE_OK)
         status = run_passes(&k->parts, r->problem->dtype[DTYPE_Q], true);
     if (status == LATHE_OK)
-        snprintf(k->parts->rescale.why, sizeof k->parts->rescale.why,
+        snprintf(k->parts->lowered.rescale.why, sizeof k->parts->lowered.rescale.why,
                  "combine merges the states that the spec has");
     return request_settle(r, status);
 }

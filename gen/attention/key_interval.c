@@ -1,8 +1,9 @@
 /*
  * key_interval.c: which keys of a row a mask can leave, as an interval. In: a lowered spec of attention,
- * after every other pass. Out: w->key_interval (first and last key, i32, per row) and w->keys_left, what must
- * still be asked about a key between them; both of the same pool. Comparisons of integers that are linear in
- * at.kv become half-lines; `and` cuts them, `or` joins two that open the same way.
+ * after every other pass. Out: w->lowered.key_interval (first and last key, i32, per row) and
+ * w->lowered.keys_left, what must still be asked about a key between them; both of the same pool. Comparisons
+ * of integers that are linear in at.kv become half-lines; `and` cuts them, `or` joins two that open the same
+ * way.
  */
 #include "gen/ir/spec.h"
 #include "gen/attention/lower.h"
@@ -259,9 +260,10 @@ void key_interval_pass(struct ir *w)
         free(f.line);
         free(f.keys);
     }
-    w->key_interval.n_roots = 2;
-    w->key_interval.root[0] = s.range.first == NOWHERE ? ir_const(w, 0, TYPE_I32) : s.range.first;
-    w->key_interval.root[1] = s.range.last == NOWHERE ? ir_const(w, EVERY_KEY, TYPE_I32) : s.range.last;
-    w->keys_left.n_roots = s.rest != NOWHERE;
-    w->keys_left.root[0] = s.rest;
+    w->lowered.key_interval.n_roots = 2;
+    w->lowered.key_interval.root[0] = s.range.first == NOWHERE ? ir_const(w, 0, TYPE_I32) : s.range.first;
+    w->lowered.key_interval.root[1] =
+        s.range.last == NOWHERE ? ir_const(w, EVERY_KEY, TYPE_I32) : s.range.last;
+    w->lowered.keys_left.n_roots = s.rest != NOWHERE;
+    w->lowered.keys_left.root[0] = s.rest;
 }

@@ -1,6 +1,6 @@
 /*
  * key_strides.c: what an element of a tile has to do for its score, made less. In: a lowered spec of
- * attention whose row states are settled (rescale.c). Out: the same, rewritten, and w->key_stride.
+ * attention whose row states are settled (rescale.c). Out: the same, rewritten, and w->lowered.key_stride.
  *
  *  - Where one pass gives the weights, every value that is linear in the product <q, k> becomes factor *
  *    product + rest: one multiply-add where the rest is at hand. The rest is added up before it is scaled,
@@ -255,27 +255,27 @@ static void add_key_strides(struct ir *w, const struct ir_fn *fn, int count, con
     for (int i = 0; used && i < count; i++)
         for (int k = 0; used[i] && slope[i] == NOTHING && k < w->node[i].n_args; k++) {
             const int a = w->node[i].arg[k];
-            bool there = slope[a] == NOTHING || w->n_key_strides == MAX_KEY_STRIDES;
-            for (int m = 0; m < w->n_key_strides; m++)
-                there |= w->key_stride[m].node == a;
+            bool there = slope[a] == NOTHING || w->lowered.n_key_strides == MAX_KEY_STRIDES;
+            for (int m = 0; m < w->lowered.n_key_strides; m++)
+                there |= w->lowered.key_stride[m].node == a;
             if (!there)
-                w->key_stride[w->n_key_strides++] = (struct key_stride){a, slope[a]};
+                w->lowered.key_stride[w->lowered.n_key_strides++] = (struct key_stride){a, slope[a]};
         }
     free(used);
 }
 
 void key_strides_pass(struct ir *w)
 {
-    w->n_key_strides = 0;
-    if (w->rescale.path == ROWS_LAZY)
-        straighten(w, &w->rescale.kept, &w->rescale.watch);
-    else if (w->rescale.path == ROWS_STATELESS || w->rescale.path == ROWS_BOUNDED)
+    w->lowered.n_key_strides = 0;
+    if (w->lowered.rescale.path == ROWS_LAZY)
+        straighten(w, &w->lowered.rescale.kept, &w->lowered.rescale.watch);
+    else if (w->lowered.rescale.path == ROWS_STATELESS || w->lowered.rescale.path == ROWS_BOUNDED)
         straighten(w, &w->online, NULL);
     const int count = w->n_nodes;
     int *slope = find_slopes(w);
     if (slope)
         add_key_strides(w, &w->online, count, slope);
-    if (slope && w->rescale.path == ROWS_LAZY)
-        add_key_strides(w, &w->rescale.kept, count, slope);
+    if (slope && w->lowered.rescale.path == ROWS_LAZY)
+        add_key_strides(w, &w->lowered.rescale.kept, count, slope);
     free(slope);
 }

@@ -21,9 +21,9 @@ static void make_empty(struct ir *w)
         from[k] = ir_param(w, LEAF_STATE + k, (struct ir_at){0, 0});
         to[k] = ir_const(w, w->state[k].init, TYPE_F32);
     }
-    w->empty.n_roots = w->n_finals;
+    w->lowered.empty.n_roots = w->n_finals;
     for (int i = 0; i < w->n_finals; i++)
-        w->empty.root[i] = ir_substitute(w, w->epilogue.root[1 + i], from, to, w->n_states);
+        w->lowered.empty.root[i] = ir_substitute(w, w->epilogue.root[1 + i], from, to, w->n_states);
 }
 
 /* Ahead of the epilogue a row is its states, and o as it has been gathered; mods of o come later. */

@@ -40,7 +40,7 @@ struct schedule {
 };
 /* False: more than MAX_REDUCTIONS reductions. */
 bool schedule_online(struct ir *w, struct schedule *out);
-/* The same of w->rescale.kept. */
+/* The same of w->lowered.rescale.kept. */
 bool schedule_kept(struct ir *w, struct schedule *out);
 
 /* ---- attention/toeplitz.c: values of at.q - at.kv alone ------------------------------------------ */
@@ -53,25 +53,26 @@ void toeplitz_gather(struct ir *w);
 
 /* ---- attention/key_interval.c ------------------------------------------------------------------- */
 
-/* After every other pass over a lowered spec of attention: fills w->key_interval and w->keys_left. */
+/* After every other pass over a lowered spec of attention: fills w->lowered.key_interval and
+ * w->lowered.keys_left. */
 void key_interval_pass(struct ir *w);
 
 /* ---- attention/mask_blocks.c -------------------------------------------------------------------- */
 
-/* After key_interval_pass: fills w->blocks. */
+/* After key_interval_pass: fills w->lowered.blocks. */
 void mask_blocks_pass(struct ir *w);
 /* Do aligned tiles of rows x keys lie within blocks for which keys_left is the same? */
 bool mask_blocks_hold(const struct ir *w, int rows, int keys);
 
 /* ---- attention/selected.c ----------------------------------------------------------------------- */
 
-/* After key_interval_pass: fills w->selected. */
+/* After key_interval_pass: fills w->lowered.selected. */
 void selected_pass(struct ir *w);
 
 /* ---- attention/rescale.c: how a row's state goes from tile to tile ------------------------------ */
 
 /* Of the forward pass: find the path, rewrite the online function and the epilogue for it,
-   and record it in w->rescale. */
+   and record it in w->lowered.rescale. */
 void rescale_pass(struct ir *w, lathe_dtype dtype);
 /* A sentence for `lathe explain`. optimistic: whole tiles try the maximum at hand first. */
 void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size);
@@ -83,12 +84,12 @@ bool defer_normaliser(struct ir *w, lathe_dtype dtype);
 
 /* ---- attention/key_strides.c -------------------------------------------------------------------- */
 
-/* After rescale_pass: makes the formulas of the elements short, and fills w->key_stride. */
+/* After rescale_pass: makes the formulas of the elements short, and fills w->lowered.key_stride. */
 void key_strides_pass(struct ir *w);
 
 /* ---- attention/masked_once.c ----------------------------------------------------------------------- */
 
-/* After rescale_pass: fills in w->rescale.masked_once and .dead. */
+/* After rescale_pass: fills in w->lowered.rescale.masked_once and .dead. */
 void masked_once_pass(struct ir *w);
 
 #endif

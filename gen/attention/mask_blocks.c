@@ -1,9 +1,9 @@
 /*
  * mask_blocks.c: masks that are the same for whole blocks of queries and keys, as tables of blocks are that
  * are read at `at.row // BLOCK` and `at.kv // BLOCK`. In: a lowered spec, whose keys_left is known. Out:
- * w->blocks: how many rows and keys keys_left is the same for, from multiples of these on, and the bounds of
- * a tile within such a block, of which no pair has to be asked about but for the ends of its row. Positions
- * are at least 0.
+ * w->lowered.blocks: how many rows and keys keys_left is the same for, from multiples of these on, and the
+ * bounds of a tile within such a block, of which no pair has to be asked about but for the ends of its row.
+ * Positions are at least 0.
  */
 #include "gen/attention/lower.h"
 #include "gen/attention/mask_tiles.h"
@@ -87,26 +87,26 @@ static bool is_same(const struct extent *e, int rows, int keys)
 
 static void find(struct ir *w, struct extent *of, bool *used, bool *same)
 {
-    const int rest = w->keys_left.root[0];
+    const int rest = w->lowered.keys_left.root[0];
     const int n_nodes = w->n_nodes;
     const int root[2] = {w->mask.root[0], rest};
     ir_mark(w, root, 2, used);
     for (int i = 0; i < n_nodes; i++)
         if (used[i])
             of[i] = extent_of(w, of, i);
-    w->blocks.rows = of[rest].rows;
-    w->blocks.keys = of[rest].keys;
-    if (w->blocks.rows == 1 || w->blocks.keys == 1)
+    w->lowered.blocks.rows = of[rest].rows;
+    w->lowered.blocks.keys = of[rest].keys;
+    if (w->lowered.blocks.rows == 1 || w->lowered.blocks.keys == 1)
         return;
     for (int i = 0; i < n_nodes; i++)
-        same[i] = used[i] && is_same(&of[i], w->blocks.rows, w->blocks.keys);
-    w->blocks.bounds = bounds_of_block(w, same);
+        same[i] = used[i] && is_same(&of[i], w->lowered.blocks.rows, w->lowered.blocks.keys);
+    w->lowered.blocks.bounds = bounds_of_block(w, same);
 }
 
 void mask_blocks_pass(struct ir *w)
 {
-    w->blocks = (struct mask_blocks){0};
-    if (w->keys_left.n_roots == 0 || !tile_map_reads_pairs(w))
+    w->lowered.blocks = (struct mask_blocks){0};
+    if (w->lowered.keys_left.n_roots == 0 || !tile_map_reads_pairs(w))
         return;
     struct extent *of = calloc((size_t)w->n_nodes, sizeof *of);
     bool *used = calloc((size_t)w->n_nodes, sizeof *used);
@@ -122,5 +122,6 @@ void mask_blocks_pass(struct ir *w)
 
 bool mask_blocks_hold(const struct ir *w, int rows, int keys)
 {
-    return w->blocks.bounds.n_roots > 0 && w->blocks.rows % rows == 0 && w->blocks.keys % keys == 0;
+    return w->lowered.blocks.bounds.n_roots > 0 && w->lowered.blocks.rows % rows == 0 &&
+           w->lowered.blocks.keys % keys == 0;
 }

@@ -52,10 +52,11 @@ static struct range read_range(struct bounder *b, int node)
     struct ir *ir = b->ir;
     const struct ir_node *n = &ir->node[node];
     bool one_axis = n->span == SPAN_Q || n->span == SPAN_KV;
-    if (!b->reads || n->op != OP_LOAD || n->type != TYPE_I32 || !one_axis || ir->n_reads == MAX_MASK_READS)
+    if (!b->reads || n->op != OP_LOAD || n->type != TYPE_I32 || !one_axis ||
+        ir->lowered.n_reads == MAX_MASK_READS)
         return UNKNOWN;
-    int k = ir->n_reads++;
-    ir->read[k] = node;
+    int k = ir->lowered.n_reads++;
+    ir->lowered.read[k] = node;
     return (struct range){corner(ir, LEAF_READ + 2 * k), corner(ir, LEAF_READ + 2 * k + 1)};
 }
 
@@ -178,19 +179,19 @@ static struct range box_range(struct bounder *b, int node, const struct range *a
     const struct ir_node n = ir->node[node];
     const int one = ir_const(ir, 1, TYPE_I32);
     int index[BOX_DIMS];
-    if (!b->reads || n.type != TYPE_I32 || ir->n_boxes == MAX_MASK_BOXES)
+    if (!b->reads || n.type != TYPE_I32 || ir->lowered.n_boxes == MAX_MASK_BOXES)
         return UNKNOWN;
     for (int d = 0; d < n.n_args && d < BOX_DIMS; d++)
         if (!bounded(a[d]))
             return UNKNOWN;
-    const int k = ir->n_boxes++;
+    const int k = ir->lowered.n_boxes++;
     for (int d = 0; d < BOX_DIMS; d++) {
         const bool varies = d < n.n_args && a[d].lo != a[d].hi;
-        ir->box[k].count[d] = varies ? ir2(ir, OP_ADD, ir2(ir, OP_SUB, a[d].hi, a[d].lo), one) : one;
+        ir->lowered.box[k].count[d] = varies ? ir2(ir, OP_ADD, ir2(ir, OP_SUB, a[d].hi, a[d].lo), one) : one;
         if (d < n.n_args)
             index[d] = varies ? ir2(ir, OP_ADD, a[d].lo, corner(ir, LEAF_PLACE + d)) : a[d].lo;
     }
-    ir->box[k].load = ir_load(ir, n.index, index, n.n_args, (struct ir_at){n.file, n.line});
+    ir->lowered.box[k].load = ir_load(ir, n.index, index, n.n_args, (struct ir_at){n.file, n.line});
     return (struct range){corner(ir, LEAF_BOX + 2 * k), corner(ir, LEAF_BOX + 2 * k + 1)};
 }
 
@@ -506,8 +507,8 @@ static struct ir_fn finish(struct bounder *b, const int *root, int n_roots)
 static struct ir_fn build(struct ir *ir, bool reads, const bool *same, int *open)
 {
     struct ir_fn bounds = {0};
-    const bool has_rest = reads && ir->keys_left.n_roots > 0;
-    const int root[2] = {ir->mask.root[0], has_rest ? ir->keys_left.root[0] : 0};
+    const bool has_rest = reads && ir->lowered.keys_left.n_roots > 0;
+    const int root[2] = {ir->mask.root[0], has_rest ? ir->lowered.keys_left.root[0] : 0};
     const int last = root[0] > root[1] ? root[0] : root[1];
     struct bounder b = {.ir = ir, .reads = reads, .same = same, .fits = -1, .unbounded = -1, .open = -1};
     b.range = calloc((size_t)last + 1, sizeof *b.range);
@@ -537,11 +538,12 @@ void bounds_build(struct ir *ir)
 
 void bounds_build_reads(struct ir *ir)
 {
-    ir->n_reads = ir->n_boxes = 0;
-    ir->read_open = -1;
-    ir->read_bounds = ir->mask.n_roots > 0 ? build(ir, true, NULL, &ir->read_open) : (struct ir_fn){0};
-    if (ir->n_reads + ir->n_boxes == 0)
-        ir->read_bounds.n_roots = 0;
+    ir->lowered.n_reads = ir->lowered.n_boxes = 0;
+    ir->lowered.read_open = -1;
+    ir->lowered.read_bounds =
+        ir->mask.n_roots > 0 ? build(ir, true, NULL, &ir->lowered.read_open) : (struct ir_fn){0};
+    if (ir->lowered.n_reads + ir->lowered.n_boxes == 0)
+        ir->lowered.read_bounds.n_roots = 0;
 }
 
 struct ir_fn bounds_of_block(struct ir *ir, const bool *same)
@@ -549,7 +551,7 @@ struct ir_fn bounds_of_block(struct ir *ir, const bool *same)
     int open = -1;
     struct ir_fn bounds = build(ir, false, same, &open);
     if (bounds.n_roots > 1) /* said apart: the tile is asked about no more, however the mask is made of it */
-        bounds.root[1] = ir2(ir, OP_AND, bounds.root[1], at_corner(ir, ir->keys_left.root[0]));
+        bounds.root[1] = ir2(ir, OP_AND, bounds.root[1], at_corner(ir, ir->lowered.keys_left.root[0]));
     return bounds;
 }
 

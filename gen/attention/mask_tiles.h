@@ -23,7 +23,8 @@ struct tile_at {
 /* Fill ir->bounds from ir->mask: two bools over the corners of a tile, "every pair is live" and "some pair
    may be". Called once, by check. */
 void bounds_build(struct ir *ir);
-/* Of a lowered spec: ir->read_bounds from ir->mask, and from ir->keys_left where that is there already. */
+/* Of a lowered spec: ir->lowered.read_bounds from ir->mask, and from ir->lowered.keys_left where that is
+ * there already. */
 void bounds_build_reads(struct ir *ir);
 /* Of a lowered spec with keys_left, from the corners of a tile on which same[i] nodes have one value. */
 struct ir_fn bounds_of_block(struct ir *ir, const bool *same);

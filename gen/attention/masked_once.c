@@ -73,7 +73,7 @@ static bool falls_with_carry(const struct ir *w, const struct schedule *s)
 static bool is_zero_at_the_bottom(struct ir *w, const struct schedule *s)
 {
     int bottom = ir_const(w, -HUGE_VAL, TYPE_F32);
-    const int from[2] = {s->carry, w->rescale.now};
+    const int from[2] = {s->carry, w->lowered.rescale.now};
     const int to[2] = {bottom, bottom};
     return is_value(w, ir_substitute(w, s->weight, from, to, 2), 0);
 }
@@ -81,16 +81,16 @@ static bool is_zero_at_the_bottom(struct ir *w, const struct schedule *s)
 void masked_once_pass(struct ir *w)
 {
     struct schedule s;
-    w->rescale.masked_once = false;
+    w->lowered.rescale.masked_once = false;
     if (!schedule_online(w, &s))
         return;
     if (s.store_pass == 0) {
-        w->rescale.dead = 0;
-        w->rescale.masked_once = reductions_are_neutral(w, &s, 0, s.reductions.passes, s.weight, 0);
-    } else if (w->rescale.path == ROWS_LAZY) {
-        w->rescale.dead = -HUGE_VAL;
-        w->rescale.masked_once =
-            reductions_are_neutral(w, &s, 0, s.store_pass - 1, s.carry, w->rescale.dead) &&
+        w->lowered.rescale.dead = 0;
+        w->lowered.rescale.masked_once = reductions_are_neutral(w, &s, 0, s.reductions.passes, s.weight, 0);
+    } else if (w->lowered.rescale.path == ROWS_LAZY) {
+        w->lowered.rescale.dead = -HUGE_VAL;
+        w->lowered.rescale.masked_once =
+            reductions_are_neutral(w, &s, 0, s.store_pass - 1, s.carry, w->lowered.rescale.dead) &&
             falls_with_carry(w, &s) && is_zero_at_the_bottom(w, &s) &&
             reductions_are_neutral(w, &s, s.store_pass, s.reductions.passes, s.weight, 0);
     }

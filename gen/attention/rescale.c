@@ -1,6 +1,6 @@
 /*
  * rescale.c: may a row keep its running maximum where online_fwd would raise it? In: a lowered spec. Out: the
- * same with w->rescale, and an online function that raises the maximum lazily or not at all.
+ * same with w->lowered.rescale, and an online function that raises the maximum lazily or not at all.
  *
  * The algebra. Let m be a row state, m' = max(m, f) its value after the tile, where f is the largest score
  * e_j of the tile. If
@@ -16,7 +16,8 @@
  *
  *  - BOUNDED: scores lie in a known interval, and a constant serves.
  *  - LAZY: m, unless f is above it by more than LAZY_STEP, so no weight is above exp(LAZY_STEP). A kernel
- *    that looks at the sums of the weights afterwards may go further and keep m unasked (w->rescale.kept).
+ *    that looks at the sums of the weights afterwards may go further and keep m unasked
+ * (w->lowered.rescale.kept).
  *
  * Laws are found by lower/laws.c, equality of exponents by terms.c. Everything else is EXACT, or DEFERRED
  * where normalise_late.c finds that o may be normalised at the end.
@@ -57,7 +58,7 @@ static bool refuse(struct search *s, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    lathe__format(s->w->rescale.why, sizeof s->w->rescale.why, fmt, args);
+    lathe__format(s->w->lowered.rescale.why, sizeof s->w->lowered.rescale.why, fmt, args);
     va_end(args);
     return false;
 }
@@ -398,8 +399,8 @@ static bool find_constant(struct search *s, lathe_dtype dtype, double *out)
     ranges_of_all(s->w, s->found, s->range);
     const struct range r = s->range[s->found];
     double span = (r.high - r.low) / LN_2;
-    s->w->rescale.low = r.low;
-    s->w->rescale.high = r.high;
+    s->w->lowered.rescale.low = r.low;
+    s->w->lowered.rescale.high = r.high;
     *out = dtype != LATHE_F16 ? (r.low + r.high) / 2 : r.high - LAZY_STEP;
     if (span <= (dtype != LATHE_F16 ? BF16_SPAN : F16_SPAN))
         return true;
@@ -424,7 +425,7 @@ static void fix_maximum(struct search *s, const struct ir_fn *kept, double value
     substitute_fn(w, &w->online, m, constant);
     substitute_fn(w, &w->epilogue, m, constant);
     w->state[s->state].init = value;
-    w->rescale.path = ROWS_BOUNDED;
+    w->lowered.rescale.path = ROWS_BOUNDED;
 }
 
 /* m' = f > m + step ? f : m, which is m too where both are -inf. */
@@ -437,11 +438,11 @@ static void raise_lazily(struct search *s, const struct ir_fn *kept)
     int much = ir_make(w, OP_GT, (int[IR_MAX_ARGS]){growth, ir_const(w, LAZY_STEP, TYPE_F32)}, at);
     int raised = ir_make(w, OP_WHERE, (int[IR_MAX_ARGS]){much, s->found, m}, at);
     substitute_fn(w, &w->online, s->now, raised);
-    w->rescale.path = ROWS_LAZY;
-    w->rescale.state = s->state;
-    w->rescale.now = raised;
-    w->rescale.kept = *kept;
-    w->rescale.watch = find_watch(s, kept);
+    w->lowered.rescale.path = ROWS_LAZY;
+    w->lowered.rescale.state = s->state;
+    w->lowered.rescale.now = raised;
+    w->lowered.rescale.kept = *kept;
+    w->lowered.rescale.watch = find_watch(s, kept);
 }
 
 static void apply(struct search *s, lathe_dtype dtype)
@@ -450,7 +451,7 @@ static void apply(struct search *s, lathe_dtype dtype)
     double constant;
     if (!find_maximum(s))
         return;
-    s->w->rescale.why[0] = 0;
+    s->w->lowered.rescale.why[0] = 0;
     if (!make_kept(s, &kept))
         refuse(s, "the online function is too large to be proved");
     else if (find_constant(s, dtype, &constant))
@@ -464,7 +465,7 @@ void rescale_pass(struct ir *w, lathe_dtype dtype)
     struct search s = {.w = w};
     const struct ir_node *scale = &w->node[w->online.root[1]];
     bool fixed = scale->op == OP_CONST && scale->value == 1;
-    w->rescale =
+    w->lowered.rescale =
         (struct rescale){.path = w->n_states == 0 && fixed ? ROWS_STATELESS : ROWS_EXACT, .watch = -1};
     for (int k = 0; k < w->n_states; k++)
         (void)state_node(w, k); /* so that the pool does not grow below */
@@ -480,9 +481,10 @@ void rescale_pass(struct ir *w, lathe_dtype dtype)
         refuse(&s, "more than 5 row states");
     else if (w->n_states > 0)
         apply(&s, dtype);
-    if (w->rescale.path == ROWS_EXACT && w->n_states > 0 && !w->failed && defer_normaliser(w, dtype)) {
-        w->rescale.path = ROWS_DEFERRED;
-        w->rescale.why[0] = 0;
+    if (w->lowered.rescale.path == ROWS_EXACT && w->n_states > 0 && !w->failed &&
+        defer_normaliser(w, dtype)) {
+        w->lowered.rescale.path = ROWS_DEFERRED;
+        w->lowered.rescale.why[0] = 0;
     }
     free(s.law);
     free(s.given);
@@ -493,7 +495,7 @@ void rescale_pass(struct ir *w, lathe_dtype dtype)
 
 void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size)
 {
-    const struct rescale *p = &w->rescale;
+    const struct rescale *p = &w->lowered.rescale;
     const char *m = p->path == ROWS_LAZY ? w->state[p->state].name : "";
     switch (p->path) {
     case ROWS_STATELESS:

@@ -1,6 +1,6 @@
 /*
  * selected.c: masks that leave a row the blocks of keys of a list. In: a lowered spec of attention, after
- * key_interval_pass. Out: w->selected.
+ * key_interval_pass. Out: w->lowered.selected.
  *
  * What a row's interval of keys does not say must be, as a whole, `blocks(b, h_kv, row, 0) = kv // keys |
  * blocks(b, h_kv, row, 1) = kv // keys | ...`, with every entry of the list: then a kernel that walks the
@@ -82,13 +82,13 @@ static bool is_whole(const struct finder *f)
 void selected_pass(struct ir *w)
 {
     struct finder f = {.w = w, .load = -1};
-    w->selected = (struct selected_blocks){.n = 0};
-    if (w->mask.n_roots == 0 || w->keys_left.n_roots == 0 || !is_choice(&f, w->keys_left.root[0]) ||
-        f.keys <= 0 || !is_whole(&f))
+    w->lowered.selected = (struct selected_blocks){.n = 0};
+    if (w->mask.n_roots == 0 || w->lowered.keys_left.n_roots == 0 ||
+        !is_choice(&f, w->lowered.keys_left.root[0]) || f.keys <= 0 || !is_whole(&f))
         return;
     const struct ir_node n = w->node[f.load];
     const int index[4] = {n.arg[0], n.arg[1], n.arg[2], ir_param(w, LEAF_PLACE, (struct ir_at){0, 0})};
-    w->selected.n = w->input[n.index].dim[3].literal;
-    w->selected.keys = f.keys;
-    w->selected.entry = ir_load(w, n.index, index, 4, (struct ir_at){n.file, n.line});
+    w->lowered.selected.n = w->input[n.index].dim[3].literal;
+    w->lowered.selected.keys = f.keys;
+    w->lowered.selected.entry = ir_load(w, n.index, index, 4, (struct ir_at){n.file, n.line});
 }

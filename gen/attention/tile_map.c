@@ -79,8 +79,8 @@ bool tile_map_wanted(const struct ir *ir)
 
 bool tile_map_of_ranges(const struct ir *ir)
 {
-    return ir->n_reads > 0 && ir->n_boxes == 0 && ir->read_open < 0 &&
-           divisions(ir, &ir->read_bounds) <= FEW_DIVISIONS;
+    return ir->lowered.n_reads > 0 && ir->lowered.n_boxes == 0 && ir->lowered.read_open < 0 &&
+           divisions(ir, &ir->lowered.read_bounds) <= FEW_DIVISIONS;
 }
 
 /* Instructions of a thread for a pair: what of the mask is neither its row's nor its column's, and a few to

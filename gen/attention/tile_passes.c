@@ -143,7 +143,7 @@ static void choose_store_pass(const struct ir *w, struct schedule *s, bool *scra
 bool schedule_kept(struct ir *w, struct schedule *s)
 {
     const struct ir_fn online = w->online;
-    w->online = w->rescale.kept;
+    w->online = w->lowered.rescale.kept;
     bool ok = schedule_online(w, s);
     w->online = online;
     return ok;

@@ -23,15 +23,15 @@ struct match {
 
 static bool same_type(const struct emitter *e, int a, int b)
 {
-    const int first = lathe__arg_find(e->sig, e->w->tensor[a].name, 0);
-    const int second = lathe__arg_find(e->sig, e->w->tensor[b].name, 0);
+    const int first = lathe__arg_find(e->sig, e->w->maps.tensor[a].name, 0);
+    const int second = lathe__arg_find(e->sig, e->w->maps.tensor[b].name, 0);
     return first >= 0 && second >= 0 && e->problem->arg_dtype[first] == e->problem->arg_dtype[second];
 }
 
 static bool same_tensor(const struct emitter *e, int a, int b)
 {
-    const struct map_tensor *t = &e->w->tensor[a];
-    const struct map_tensor *u = &e->w->tensor[b];
+    const struct map_tensor *t = &e->w->maps.tensor[a];
+    const struct map_tensor *u = &e->w->maps.tensor[b];
     bool same = t->use == u->use && t->form == u->form && t->dtype == u->dtype && t->n_dims == u->n_dims &&
                 t->dither == u->dither && !t->slot && !u->slot && operand_used(e, a) == operand_used(e, b) &&
                 same_type(e, a, b);
@@ -43,9 +43,9 @@ static bool same_tensor(const struct emitter *e, int a, int b)
 /* The next tensor of map m, from `at` on, that its points have; -1: there is none. */
 static int next_tensor(const struct ir *w, int m, int at)
 {
-    while (at < w->n_tensors && (w->tensor[at].map != m || w->tensor[at].use == USE_NONE))
+    while (at < w->maps.n_tensors && (w->maps.tensor[at].map != m || w->maps.tensor[at].use == USE_NONE))
         at++;
-    return at < w->n_tensors ? at : -1;
+    return at < w->maps.n_tensors ? at : -1;
 }
 
 static bool match_tensors(struct match *c)
@@ -53,7 +53,7 @@ static bool match_tensors(struct match *c)
     const struct ir *w = c->e->w;
     int a = next_tensor(w, 0, 0);
     int b = next_tensor(w, c->m, 0);
-    for (int i = 0; i < w->n_tensors; i++)
+    for (int i = 0; i < w->maps.n_tensors; i++)
         c->image[i] = -1;
     while (a >= 0 && b >= 0 && same_tensor(c->e, a, b)) {
         c->image[a] = b;
@@ -61,11 +61,11 @@ static bool match_tensors(struct match *c)
         b = next_tensor(w, c->m, b + 1);
     }
     bool same = a < 0 && b < 0;
-    for (int i = 0; i < w->n_tensors && same; i++)
-        if (c->image[i] >= 0 && w->tensor[i].alias >= 0)
-            same = w->tensor[c->image[i]].alias == c->image[w->tensor[i].alias];
+    for (int i = 0; i < w->maps.n_tensors && same; i++)
+        if (c->image[i] >= 0 && w->maps.tensor[i].alias >= 0)
+            same = w->maps.tensor[c->image[i]].alias == c->image[w->maps.tensor[i].alias];
         else if (c->image[i] >= 0)
-            same = w->tensor[c->image[i]].alias < 0;
+            same = w->maps.tensor[c->image[i]].alias < 0;
     return same;
 }
 
@@ -110,8 +110,8 @@ static bool match_operands(struct match *c, const struct ir_node *x, const struc
 static bool match_formulas(struct match *c)
 {
     const struct ir *w = c->e->w;
-    const struct ir_fn *f = &w->map[0].fn;
-    const struct ir_fn *g = &w->map[c->m].fn;
+    const struct ir_fn *f = &w->maps.map[0].fn;
+    const struct ir_fn *g = &w->maps.map[c->m].fn;
     bool same = f->n_roots == g->n_roots;
     for (int r = 0; r < f->n_roots && same; r++)
         same = match_node(c, f->root[r], g->root[r]);
@@ -126,8 +126,8 @@ static bool match_formulas(struct match *c)
 
 static bool is_like_first(struct match *c, const struct plan *plan)
 {
-    const struct ir_map *first = &c->e->w->map[0];
-    const struct ir_map *map = &c->e->w->map[c->m];
+    const struct ir_map *first = &c->e->w->maps.map[0];
+    const struct ir_map *map = &c->e->w->maps.map[c->m];
     c->n_pairs = 0;
     for (int i = 0; i < c->e->w->n_nodes; i++)
         c->node[i] = -1;
@@ -142,8 +142,9 @@ bool maps_are_alike(struct emitter *e, const struct plan *plan)
     const size_t nodes = (size_t)w->n_nodes + 1;
     struct match c = {.e = e, .node = malloc(nodes * sizeof(int)), .pair = malloc(nodes * sizeof(int[2]))};
     const bool room = c.node && c.pair;
-    bool alike = room && w->n_maps > 1 && !w->map[0].list && w->map[0].n_scatters == 0 && !plan->maps.gather;
-    for (c.m = 1; c.m < w->n_maps && alike; c.m++)
+    bool alike = room && w->maps.n_maps > 1 && !w->maps.map[0].list && w->maps.map[0].n_scatters == 0 &&
+                 !plan->maps.gather;
+    for (c.m = 1; c.m < w->maps.n_maps && alike; c.m++)
         alike = is_like_first(&c, plan);
     free(c.node);
     free(c.pair);

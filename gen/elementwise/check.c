@@ -21,19 +21,19 @@ static bool names_clash(const char *a, const char *b)
 static void check_tensor_names(struct rule *r)
 {
     struct ir *ir = r->ir;
-    for (int i = 0; i < ir->n_tensors; i++) {
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
         const char *clash = NULL;
         for (int k = 0; k < i; k++)
-            if (names_clash(ir->tensor[i].name, ir->tensor[k].name))
-                clash = ir->tensor[k].name;
+            if (names_clash(ir->maps.tensor[i].name, ir->maps.tensor[k].name))
+                clash = ir->maps.tensor[k].name;
         for (int k = 0; k < ir->n_inputs; k++)
-            if (names_clash(ir->tensor[i].name, ir->input[k].name))
+            if (names_clash(ir->maps.tensor[i].name, ir->input[k].name))
                 clash = ir->input[k].name;
         if (!clash)
             continue;
-        diag_add(r->diag, ir->file[1], ir->tensor[i].line,
+        diag_add(r->diag, ir->file[1], ir->maps.tensor[i].line,
                  "'%s' or its gradient has the name of '%s' or of its gradient; rename one",
-                 ir->tensor[i].name, clash);
+                 ir->maps.tensor[i].name, clash);
         r->ok = false;
     }
 }
@@ -51,10 +51,10 @@ static void require_integer(struct rule *r, const struct ir_fn *fn, int root, co
 
 static void check_map(struct rule *r, int m)
 {
-    struct ir_map *map = &r->ir->map[m];
+    struct ir_map *map = &r->ir->maps.map[m];
     int root = 0;
-    for (int i = 0; i < r->ir->n_tensors && map->fn.n_roots > 0; i++) {
-        const struct map_tensor *t = &r->ir->tensor[i];
+    for (int i = 0; i < r->ir->maps.n_tensors && map->fn.n_roots > 0; i++) {
+        const struct map_tensor *t = &r->ir->maps.tensor[i];
         const int values = t->map != m || t->use == USE_READ ? 0 : t->form == STAGE_ELEMENT ? 1 : 2;
         for (int k = 0; k < values; k++, root++) {
             if (t->dtype == LATHE_I32)
@@ -75,7 +75,7 @@ static void check_map(struct rule *r, int m)
 bool check_elementwise(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
-    for (int m = 0; m < ir->n_maps; m++)
+    for (int m = 0; m < ir->maps.n_maps; m++)
         check_map(&r, m);
     check_tensor_names(&r);
     rule_names(&r);

@@ -29,7 +29,7 @@ static bool is_whole(const struct map_emitter *me, const struct map_tensor *t)
 static bool is_flat(const struct map_emitter *me)
 {
     bool flat = true;
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         const struct map_tensor *t = map_tensor(me, i);
         if (map_uses(me, i, USE_READ) || map_uses(me, i, USE_STORE))
             flat &= is_whole(me, t) && (t->dither < 0 || me->map->n_over == 1);
@@ -49,15 +49,15 @@ static bool collect(struct map_emitter *me)
     struct emitter *e = me->e;
     for (int i = 0; i < e->w->n_nodes; i++)
         e->class_of[i] = (uint8_t)map_class(me, e->w->node[i].span);
-    for (int i = 0; i < e->w->n_tensors; i++)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
         me->reads[i] = operand_used(e, i);
     me->n_roots = me->map->fn.n_roots;
     memcpy(me->root, me->map->fn.root, sizeof me->map->fn.root);
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
         me->root[me->n_roots++] = to->value;
-        for (int d = 0; d < e->w->input[e->w->tensor[to->tensor].input].n_dims && !is_scatter_kept(me, s);
-             d++)
+        for (int d = 0;
+             d < e->w->input[e->w->maps.tensor[to->tensor].input].n_dims && !is_scatter_kept(me, s); d++)
             me->root[me->n_roots++] = to->index[d];
     }
     me->head = (struct field_set){.type = "head", .object = "h"};
@@ -165,7 +165,7 @@ static void emit_cols(struct map_emitter *me)
 static void each_value(struct map_emitter *me, void (*f)(struct map_emitter *me, int v, int root))
 {
     int r = 0;
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         const struct map_tensor *t = map_tensor(me, i);
         if (!map_uses(me, i, USE_STORE) && !map_uses(me, i, USE_SUM))
             continue;
@@ -246,7 +246,7 @@ static void emit_scatters(struct map_emitter *me)
         text_add(e->out, "            ");
         emit_scatter_guard(me, to);
         text_add(e->out, "add_global(p.g%d + ", to->tensor);
-        emit_scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
+        emit_scatter_place(me, to, e->w->input[e->w->maps.tensor[to->tensor].input].n_dims);
         text_add(e->out, ", %s);\n", text);
     }
 }
@@ -265,7 +265,7 @@ static void emit_scattered_lines(struct map_emitter *me)
     name_all(me, false, true);
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
-        const int last = e->w->input[e->w->tensor[to->tensor].input].n_dims - 1;
+        const int last = e->w->input[e->w->maps.tensor[to->tensor].input].n_dims - 1;
         if (!is_scatter_line(me, to) || is_scatter_kept(me, s))
             continue;
         text_add(e->out, "        ");
@@ -280,7 +280,7 @@ static void emit_scattered_lines(struct map_emitter *me)
 static void emit_line_number(struct map_emitter *me)
 {
     bool any = false;
-    for (int i = 0; i < me->e->w->n_tensors; i++)
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++)
         any |= map_uses(me, i, USE_STORE) && map_tensor(me, i)->dither >= 0;
     if (!any)
         return;
@@ -303,10 +303,10 @@ static void emit_compute(struct map_emitter *me)
         "&t)\n    {\n%s",
         ENVIRONMENT);
     bool rows = me->row.n > 0;
-    for (int v = 0; v < 2 * e->w->n_tensors; v++)
+    for (int v = 0; v < 2 * e->w->maps.n_tensors; v++)
         rows |= is_operand(me, v, CLASS_ROW);
     text_add(out, "%s", rows ? "        row r;\n" : "");
-    for (int v = 0; v < 2 * e->w->n_tensors; v++)
+    for (int v = 0; v < 2 * e->w->maps.n_tensors; v++)
         if (is_operand(me, v, CLASS_ROW))
             text_add(out, "        r.p%d = m.p%d;\n", v, v);
     name_all(me, false, false);
@@ -338,7 +338,7 @@ static void emit_compute(struct map_emitter *me)
 
 static bool emit_map(struct emitter *e, const struct plan *plan, int m)
 {
-    struct map_emitter me = {.e = e, .m = m, .map = &e->w->map[m]};
+    struct map_emitter me = {.e = e, .m = m, .map = &e->w->maps.map[m]};
     me.last = me.map->n_over - 1;
     me.loop = plan->maps.loop[m];
     me.outer = plan->maps.outer[m];
@@ -389,15 +389,15 @@ static bool emit_maps(struct emitter *e, const struct plan *plan, struct source 
     emit_inputs_struct(e);
     emit_map_launches(e, plan, out);
     text_add(e->out, "using namespace elementwise;\n\n");
-    const int maps = maps_are_alike(e, plan) ? 1 : w->n_maps;
+    const int maps = maps_are_alike(e, plan) ? 1 : w->maps.n_maps;
     for (int m = 0; m < maps; m++)
         if (!emit_map(e, plan, m))
             return false;
-    for (int i = 0; i < w->n_tensors && !plan->maps.gather; i++)
-        if (w->tensor[i].use == USE_SUM || w->tensor[i].use == USE_SCATTER)
+    for (int i = 0; i < w->maps.n_tensors && !plan->maps.gather; i++)
+        if (w->maps.tensor[i].use == USE_SUM || w->maps.tensor[i].use == USE_SCATTER)
             emit_map_total(e, i, sums++);
     text_add(e->out, "struct variant {\n    static constexpr int MAPS = %d, ALIKE = %d, SUMS = %d;\n};\n",
-             maps, w->n_maps / maps, sums);
+             maps, w->maps.n_maps / maps, sums);
     emit_numbered(e->out, "map", "map", maps);
     emit_numbered(e->out, "sum", "total", sums);
     return true;

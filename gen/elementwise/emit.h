@@ -31,7 +31,7 @@ struct map_emitter { /* one map */
 
 static inline const struct map_tensor *map_tensor(const struct map_emitter *me, int tensor)
 {
-    return &me->e->w->tensor[tensor];
+    return &me->e->w->maps.tensor[tensor];
 }
 static inline bool is_pair(const struct map_tensor *t)
 {

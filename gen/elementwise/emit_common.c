@@ -73,14 +73,14 @@ bool is_map_line(const struct map_emitter *me, int input, const int *index)
 
 bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
 {
-    return is_map_line(me, me->e->w->tensor[to->tensor].input, to->index);
+    return is_map_line(me, me->e->w->maps.tensor[to->tensor].input, to->index);
 }
 
 /* "if (..) " of an input that may have no elements although there are points: a clamped index would be no
    one's. */
 void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to)
 {
-    const struct input *in = &me->e->w->input[me->e->w->tensor[to->tensor].input];
+    const struct input *in = &me->e->w->input[me->e->w->maps.tensor[to->tensor].input];
     bool guarded = false;
     for (int d = 0; d < in->n_dims; d++) {
         bool own = in->dim[d].literal > 0;
@@ -110,5 +110,5 @@ void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, in
  * may not depend on the order in which atomics come. */
 const char *map_sum_type(const struct emitter *e, int tensor)
 {
-    return e->w->tensor[tensor].use == USE_SCATTER && e->problem->deterministic ? "exact_sum" : "float";
+    return e->w->maps.tensor[tensor].use == USE_SCATTER && e->problem->deterministic ? "exact_sum" : "float";
 }

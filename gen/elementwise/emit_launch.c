@@ -36,7 +36,7 @@ static bool is_reduced(const struct map_tensor *t)
 /* Is it touched at all? */
 static bool is_used(struct emitter *e, int tensor)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
     return t->use == USE_READ ? operand_used(e, tensor) : t->use != USE_NONE;
 }
 
@@ -45,7 +45,7 @@ static bool is_used(struct emitter *e, int tensor)
 /* Of a sum's matrix, as many parts as there can be: every step count is at least plan->maps.steps. */
 static struct product parts_bytes(const struct map_launches *l, const struct map_tensor *t)
 {
-    const struct ir_map *map = &l->e->w->map[t->map];
+    const struct ir_map *map = &l->e->w->maps.map[t->map];
     struct product bytes = product_of(t->form == STAGE_ELEMENT ? 4 : 8);
     for (int k = 0; k < map->n_over; k++) {
         bool kept = false;
@@ -91,7 +91,7 @@ static struct product rows_of(const struct map_launches *l, const struct map_ten
 
 static struct product lines_of(const struct map_launches *l, int scale, int tile)
 {
-    const struct ir_map *map = &l->e->w->map[0];
+    const struct ir_map *map = &l->e->w->maps.map[0];
     struct product lines = product_of(scale);
     for (int k = 0; k + 1 < map->n_over; k++)
         product_times(&lines, (enum sym)map->over[k], k + 2 == map->n_over ? tile : 1);
@@ -116,7 +116,7 @@ static struct product gather_bytes(const struct map_launches *l, const struct ma
 
 static void add_gather_buffers(struct map_launches *l, struct source *out)
 {
-    const struct map_tensor *t = &l->e->w->tensor[l->e->w->map[0].scatter[0].tensor];
+    const struct map_tensor *t = &l->e->w->maps.tensor[l->e->w->maps.map[0].scatter[0].tensor];
     l->first = out->n_buffers;
     for (int b = 0; b < GATHERS; b++)
         out->buffer[add_buffer(out, l->e, gather_bytes(l, t, GATHER[b].size))].zero = GATHER[b].zero;
@@ -125,15 +125,15 @@ static void add_gather_buffers(struct map_launches *l, struct source *out)
 static void add_buffers(struct map_launches *l, struct source *out)
 {
     bool lists = false;
-    for (int m = 0; m < l->e->w->n_maps; m++)
-        lists |= l->e->w->map[m].list;
+    for (int m = 0; m < l->e->w->maps.n_maps; m++)
+        lists |= l->e->w->maps.map[m].list;
     l->taken = -1;
     if (lists) {
         l->taken = add_buffer(out, l->e, product_of(4 * MAX_MAPS));
         out->buffer[l->taken].zero = true;
     }
-    for (int i = 0; i < l->e->w->n_tensors; i++) {
-        const struct map_tensor *t = &l->e->w->tensor[i];
+    for (int i = 0; i < l->e->w->maps.n_tensors; i++) {
+        const struct map_tensor *t = &l->e->w->maps.tensor[i];
         l->buffer[i] = -1;
         if (!is_reduced(t) || l->plan->maps.gather)
             continue;
@@ -146,18 +146,18 @@ static void add_buffers(struct map_launches *l, struct source *out)
 
 static void tensor_param(struct params *p, struct emitter *e, int tensor)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
     const bool scattered = t->use == USE_SCATTER;
     int dim[MAX_OVER] = {-1, -1, -1, -1, -1};
     char name[16];
     for (int d = 0; d < t->n_dims && !scattered; d++)
         dim[t->dim[d]] = d + (t->slot ? 1 : 0);
     if (t->slot)
-        dim[map_slot_dim(e->w->tensor, t)] = 0;
+        dim[map_slot_dim(e->w->maps.tensor, t)] = 0;
     for (int d = 0; scattered && d < e->w->input[t->input].n_dims; d++)
         dim[d] = d;
     snprintf(name, sizeof name, "t%d", tensor);
-    params_map_tensor(p, name, lathe__arg_find(e->sig, t->name, 0), dim, e->w->map[t->map].list);
+    params_map_tensor(p, name, lathe__arg_find(e->sig, t->name, 0), dim, e->w->maps.map[t->map].list);
     snprintf(name, sizeof name, "slots%d", tensor);
     if (t->slot)
         params_sym(p, name, t->slots);
@@ -167,20 +167,20 @@ static void tensor_param(struct params *p, struct emitter *e, int tensor)
 static uint64_t step_arguments(struct emitter *e, int m)
 {
     uint64_t set = 0;
-    for (int i = 0; i < e->w->n_tensors; i++) {
-        const struct map_tensor *t = &e->w->tensor[i];
+    for (int i = 0; i < e->w->maps.n_tensors; i++) {
+        const struct map_tensor *t = &e->w->maps.tensor[i];
         const int arg = lathe__arg_find(e->sig, t->name, 0);
         if (t->map == m && (t->use == USE_READ || t->use == USE_STORE) && is_used(e, i) && arg >= 0)
             set |= arg_bit(arg);
     }
-    return e->w->map[m].list ? 0 : set;
+    return e->w->maps.map[m].list ? 0 : set;
 }
 
 static void sizes_param(struct params *p, struct emitter *e, int m)
 {
     char name[16];
     snprintf(name, sizeof name, "z%d", m);
-    params_map_sizes(p, name, &e->w->map[m], step_arguments(e, m));
+    params_map_sizes(p, name, &e->w->maps.map[m], step_arguments(e, m));
 }
 
 static void which_param(struct params *p, int which)
@@ -193,13 +193,13 @@ static void which_param(struct params *p, int which)
 static void emit_view(struct emitter *e, struct text_buf *text)
 {
     text_add(text, "struct map_params { // of one of the maps, which are alike\n    const map_sizes &z0;\n");
-    for (int i = 0; i < e->w->n_tensors; i++)
-        if (is_used(e, i) && e->w->tensor[i].map == 0)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
+        if (is_used(e, i) && e->w->maps.tensor[i].map == 0)
             text_add(text, "    const map_tensor &t%d;\n", i);
     text_add(text, "    const inputs &x;\n};\nDEV map_params params_of(const map_arguments &p, int k)\n{\n"
                    "    return {p.part[k].z0");
-    for (int i = 0; i < e->w->n_tensors; i++)
-        if (is_used(e, i) && e->w->tensor[i].map == 0)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
+        if (is_used(e, i) && e->w->maps.tensor[i].map == 0)
             text_add(text, ", p.part[k].t%d", i);
     text_add(text, ", p.x};\n}\n\n");
 }
@@ -212,15 +212,15 @@ static void emit_alike_params(struct map_launches *l, struct text_buf *text, str
     struct params p;
     params_open(&p, text, launch, "map_arguments");
     text_add(text, "    struct {\n");
-    for (int m = 0; m < e->w->n_maps; m++) {
+    for (int m = 0; m < e->w->maps.n_maps; m++) {
         p.out = m > 0 ? &again : text;
         sizes_param(&p, e, m);
-        for (int i = 0; i < e->w->n_tensors; i++)
-            if (is_used(e, i) && e->w->tensor[i].map == m)
+        for (int i = 0; i < e->w->maps.n_tensors; i++)
+            if (is_used(e, i) && e->w->maps.tensor[i].map == m)
                 tensor_param(&p, e, i);
     }
     p.out = text;
-    text_add(text, "    } part[%d];\n", e->w->n_maps);
+    text_add(text, "    } part[%d];\n", e->w->maps.n_maps);
     params_inputs(&p, e, "x");
     which_param(&p, 0);
     params_close(&p, "map_arguments");
@@ -235,27 +235,27 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
     struct params p;
     char name[16];
     params_open(&p, text, launch, "map_params");
-    for (int m = 0; m < e->w->n_maps; m++)
+    for (int m = 0; m < e->w->maps.n_maps; m++)
         sizes_param(&p, e, m);
     const int lengths = lathe__arg_find(e->sig, "lengths", 0);
     if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)
         params_pointer(&p, "const int", "lengths", PARAM_ARG_DATA, lengths);
     if (l->taken >= 0)
         params_pointer(&p, "unsigned", "taken", PARAM_WORK_DATA, l->taken);
-    for (int i = 0; i < e->w->n_tensors; i++)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
         if (is_used(e, i))
             tensor_param(&p, e, i);
     for (int b = 0; b < GATHERS && l->plan->maps.gather; b++)
         params_pointer(&p, "unsigned long long", GATHER[b].name, PARAM_WORK_DATA, l->first + b);
-    for (int i = 0; i < e->w->n_tensors; i++) {
-        if (l->buffer[i] < 0 && !(l->plan->maps.gather && is_reduced(&e->w->tensor[i])))
+    for (int i = 0; i < e->w->maps.n_tensors; i++) {
+        if (l->buffer[i] < 0 && !(l->plan->maps.gather && is_reduced(&e->w->maps.tensor[i])))
             continue;
         snprintf(name, sizeof name, "g%d", i);
         if (l->buffer[i] >= 0)
             params_pointer(&p, map_sum_type(e, i), name, PARAM_WORK_DATA, l->buffer[i]);
         snprintf(name, sizeof name, "h%d", i);
-        if (e->w->tensor[i].use == USE_SCATTER)
-            params_map_counts(&p, name, &e->w->input[e->w->tensor[i].input]);
+        if (e->w->maps.tensor[i].use == USE_SCATTER)
+            params_map_counts(&p, name, &e->w->input[e->w->maps.tensor[i].input]);
     }
     params_inputs(&p, e, "x");
     which_param(&p, which);
@@ -269,8 +269,8 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
 /* Of one map no more blocks than there are tiles, and none where there is no point. */
 static void bound_grid(struct map_launches *l, struct launch *launch)
 {
-    const struct ir_map *map = &l->e->w->map[0];
-    if (l->e->w->n_maps > 1 || map->list)
+    const struct ir_map *map = &l->e->w->maps.map[0];
+    if (l->e->w->maps.n_maps > 1 || map->list)
         return;
     launch->grid = product_of(1);
     launch->grid_limit = l->plan->maps.most_blocks;
@@ -289,9 +289,10 @@ static void emit_gather_launches(struct map_launches *l, struct source *out)
     struct text_buf again = {0};                               /* the struct, which is there already */
     const struct plan *plan = l->plan;
     const struct ir *w = l->e->w;
-    const struct map_tensor *t = &w->tensor[w->map[0].scatter[0].tensor];
+    const struct map_tensor *t = &w->maps.tensor[w->maps.map[0].scatter[0].tensor];
     struct product gather = rows_of(l, t, 1, TEAMS);
-    product_times(&gather, (enum sym)w->map[0].over[w->map[0].n_over - 1], COLUMNS * plan->maps.vector);
+    product_times(&gather, (enum sym)w->maps.map[0].over[w->maps.map[0].n_over - 1],
+                  COLUMNS * plan->maps.vector);
     const struct {
         const char *role;
         struct product grid;
@@ -317,7 +318,7 @@ void emit_map_launches(struct emitter *e, const struct plan *plan, struct source
     struct map_launches l = {.e = e, .plan = plan};
     struct text_buf again = {0}; /* the struct, which is there already */
     if (plan->maps.gather) {
-        for (int i = 0; i < e->w->n_tensors; i++)
+        for (int i = 0; i < e->w->maps.n_tensors; i++)
             l.buffer[i] = -1;
         emit_gather_launches(&l, out);
         return;
@@ -332,8 +333,8 @@ void emit_map_launches(struct emitter *e, const struct plan *plan, struct source
     }
     emit_params(&l, e->out, map, 0);
     int sums = 0;
-    for (int i = 0; i < e->w->n_tensors; i++)
-        if (is_reduced(&e->w->tensor[i])) {
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
+        if (is_reduced(&e->w->maps.tensor[i])) {
             struct launch *sum = add_launch(out, e, "sum", plan->maps.threads);
             sum->grid = product_of(plan->maps.blocks);
             emit_params(&l, &again, sum, sums++);

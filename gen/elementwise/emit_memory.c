@@ -28,7 +28,7 @@ static bool in_steps(const struct map_emitter *me, int tensor)
 /* Does its place move with the loop? What has a slot does not along the dims that the slot is found by. */
 static bool moves(const struct map_emitter *me, int tensor)
 {
-    return me->loop >= 0 && me->loop != map_slot_dim(me->e->w->tensor, map_tensor(me, tensor));
+    return me->loop >= 0 && me->loop != map_slot_dim(me->e->w->maps.tensor, map_tensor(me, tensor));
 }
 
 enum last_dim { LAST_LEFT_OUT, LAST_BY_STRIDE, LAST_OF_LANES };
@@ -53,7 +53,7 @@ static void emit_advance(struct map_emitter *me)
     struct text_buf *out = me->e->out;
     text_add(out, "    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, "
                   "int steps)\n    {\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         char step[48] = "0";
         if (!in_steps(me, i))
             continue;
@@ -70,7 +70,7 @@ static void emit_shift(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     text_add(out, "    DEV void shift(bases &b, i64 points)\n    {\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++)
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++)
         if (in_steps(me, i) && (span_of(map_tensor(me, i)) >> me->last & 1))
             text_add(out, "        b.t%d += points%s;\n", i,
                      map_tensor(me, i)->form == STAGE_INTERLEAVED ? " * 2" : "");
@@ -82,7 +82,7 @@ static void emit_list_question(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     text_add(out, "    DEV bool aligned(const bases &b)\n    {\n        return true");
-    for (int i = 0; i < me->e->w->n_tensors; i++)
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++)
         if (in_steps(me, i))
             text_add(out, " &&\n               (reinterpret_cast<u64>(b.d%d) & 15u) == 0", i);
     text_add(out, ";\n    }\n");
@@ -92,7 +92,7 @@ void emit_map_bases(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     text_add(out, "    struct bases { // of lane 0 of a step, in elements\n        i64 none;\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         if (!in_steps(me, i))
             continue;
         text_add(out, "        i64 t%d; // %s\n", i, map_tensor(me, i)->name);
@@ -103,7 +103,7 @@ void emit_map_bases(struct map_emitter *me)
     text_add(out, "    };\n    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const "
                   "space &s, const point &at)\n"
                   "    {\n        b.none = 0;\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         if (!in_steps(me, i))
             continue;
         text_add(out, "        b.t%d = FLAT ? at.first : ", i);
@@ -136,7 +136,7 @@ static void pointer_text(struct map_emitter *me, int tensor, bool write)
     text_add(out, " + (b.t%d", tensor);
     if (map_tensor(me, tensor)->slot)
         text_add(out, " + place * p.t%d.s[%d]", tensor,
-                 map_slot_dim(me->e->w->tensor, map_tensor(me, tensor)));
+                 map_slot_dim(me->e->w->maps.tensor, map_tensor(me, tensor)));
     if (moves(me, tensor))
         text_add(out, " + (FLAT ? u * LINE : u * p.t%d.s[%d]));\n", tensor, me->loop);
     else
@@ -150,7 +150,7 @@ void emit_map_questions(struct map_emitter *me)
     if (me->map->list)
         return;
     text_add(out, "    DEV bool whole(const map_params &p)\n    {\n        return true");
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         const struct map_tensor *t = map_tensor(me, i);
         char half[48] = "0";
         if (!(span_of(t) >> me->last & 1) || !(map_uses(me, i, USE_READ) || map_uses(me, i, USE_STORE)))
@@ -169,7 +169,7 @@ void emit_map_questions(struct map_emitter *me)
 /* enum load_way of elementwise/parts.cuh. */
 static const char *load_way(const struct map_emitter *me, int tensor)
 {
-    return me->e->w->tensor[tensor].n_dims < me->map->n_over ? "SHARED" : "OWN";
+    return me->e->w->maps.tensor[tensor].n_dims < me->map->n_over ? "SHARED" : "OWN";
 }
 
 /* bytes_of<W, bf16> p0, p1; */
@@ -226,7 +226,7 @@ static void load_one_text(struct map_emitter *me, int tensor, const char *to, co
 
 void emit_map_operands(struct map_emitter *me, enum value_class class)
 {
-    for (int v = 0; v < 2 * me->e->w->n_tensors; v++)
+    for (int v = 0; v < 2 * me->e->w->maps.n_tensors; v++)
         if (is_operand(me, v, class))
             text_add(me->e->out, "        %s p%d; // %s\n", map_number(me, v / 2), v,
                      map_tensor(me, v / 2)->name);
@@ -236,14 +236,14 @@ void emit_map_load(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     text_add(out, "    template <int W> struct held { // operands of one step, as they are in memory\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++)
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++)
         if (is_operand(me, 2 * i, CLASS_ELEMENT))
             words_text(me, i);
     emit_map_operands(me, CLASS_ROW);
     emit_early_members(me);
     text_add(out, "    };\n    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, "
                   "const bases &b, const point &from, const head &h, int u)\n    {\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         char offset[64];
         if (is_operand(me, 2 * i, CLASS_ELEMENT)) {
             pointer_text(me, i, false);
@@ -259,7 +259,7 @@ void emit_map_load(struct map_emitter *me)
 
 void emit_map_heads(struct map_emitter *me)
 {
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         struct text_buf offset = {0};
         if (!is_operand(me, 2 * i, CLASS_HEAD))
             continue;
@@ -273,7 +273,7 @@ void emit_map_heads(struct map_emitter *me)
 void emit_map_columns(struct map_emitter *me, enum value_class class, const char *to)
 {
     struct text_buf *out = me->e->out;
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         if (!is_operand(me, 2 * i, class))
             continue;
         text_add(out, "        const %s *const q%d = static_cast<const %s *>(p.t%d.data) + (",
@@ -291,7 +291,7 @@ void emit_map_columns(struct map_emitter *me, enum value_class class, const char
 void emit_map_lanes(struct map_emitter *me)
 {
     char to[32];
-    for (int i = 0; i < me->e->w->n_tensors; i++) {
+    for (int i = 0; i < me->e->w->maps.n_tensors; i++) {
         snprintf(to, sizeof to, "const %s ", map_number(me, i));
         if (is_operand(me, 2 * i, CLASS_ELEMENT))
             lane_text(me, i, "m.", to);

@@ -104,10 +104,10 @@ static void leave_item(struct map_emitter *me, int v, const char *name)
  */
 static bool may_be_own(const struct emitter *e, int tensor)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
     const int arg = lathe__arg_find(e->sig, t->name, 0);
     return t->use == USE_SUM && !is_pair(t) && arg >= 0 && e->problem->arg_dtype[arg] == LATHE_F32 &&
-           (span_of(t) >> (e->w->map[t->map].n_over - 1) & 1u) == 0;
+           (span_of(t) >> (e->w->maps.map[t->map].n_over - 1) & 1u) == 0;
 }
 
 static void emit_part_start(struct map_emitter *me, int v)
@@ -128,7 +128,7 @@ static void emit_part_start(struct map_emitter *me, int v)
 void emit_part_places(struct map_emitter *me, enum part_place what)
 {
     struct text_buf *out = me->e->out;
-    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+    for (int v = 0; v < 2 * me->e->w->maps.n_tensors; v++) {
         const unsigned kept = span_of(map_tensor(me, v / 2));
         if (!is_map_sum(me, v) || !keeps_loop(me, v / 2))
             continue;
@@ -150,7 +150,7 @@ void emit_step_leave(struct map_emitter *me, int v)
 /* Of sums that keep the last dim, per line; of the others, per item. */
 static void emit_members(struct map_emitter *me, bool lanes)
 {
-    for (int v = 0; v < 2 * me->e->w->n_tensors; v++)
+    for (int v = 0; v < 2 * me->e->w->maps.n_tensors; v++)
         if (is_map_sum(me, v) && !keeps_loop(me, v / 2) && keeps_lanes(me, v / 2) == lanes)
             text_add(me->e->out, "        float s%d%s; // %s\n", v, lanes ? "[W]" : "",
                      map_tensor(me, v / 2)->name);
@@ -165,7 +165,7 @@ static void emit_clears(struct map_emitter *me, bool lanes)
                      "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            sum.c%d[k] = 0.0f;\n"
                      "        }\n",
                      s);
-    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+    for (int v = 0; v < 2 * me->e->w->maps.n_tensors; v++) {
         if (!is_map_sum(me, v) || keeps_loop(me, v / 2) || keeps_lanes(me, v / 2) != lanes)
             continue;
         if (lanes)
@@ -180,7 +180,7 @@ static void emit_clears(struct map_emitter *me, bool lanes)
 
 static void emit_leaves(struct map_emitter *me, bool lanes)
 {
-    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+    for (int v = 0; v < 2 * me->e->w->maps.n_tensors; v++) {
         if (!is_map_sum(me, v) || keeps_loop(me, v / 2) || keeps_lanes(me, v / 2) != lanes)
             continue;
         if (span_of(map_tensor(me, v / 2)) == 0)
@@ -196,7 +196,7 @@ static void leave_kept(struct map_emitter *me)
     struct emitter *e = me->e;
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
-        const int n = e->w->input[e->w->tensor[to->tensor].input].n_dims;
+        const int n = e->w->input[e->w->maps.tensor[to->tensor].input].n_dims;
         if (me->gather || !is_scatter_kept(me, s))
             continue;
         name_leaves(me);
@@ -275,9 +275,9 @@ void emit_map_sums(struct map_emitter *me)
    the first of them needs no division. */
 static void emit_total_place(struct emitter *e, int tensor, const char *sizes)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
     const bool scattered = t->use == USE_SCATTER;
-    const int n = scattered ? e->w->input[t->input].n_dims : e->w->map[t->map].n_over;
+    const int n = scattered ? e->w->input[t->input].n_dims : e->w->maps.map[t->map].n_over;
     const unsigned span = scattered ? (1u << n) - 1u : span_of(t);
     text_add(e->out, "    DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, "
                      "[[maybe_unused]] i64 kept)\n    {\n        i64 at = 0;\n");
@@ -336,8 +336,8 @@ void emit_map_gather(struct map_emitter *me)
 
 static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
-    const int last = e->w->map[t->map].n_over - 1;
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
+    const int last = e->w->maps.map[t->map].n_over - 1;
     const char *type = element_type((lathe_dtype)e->problem->arg_dtype[lathe__arg_find(e->sig, t->name, 0)]);
     text_add(e->out, "    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int "
                      "plane, float sum)\n    {\n        i64 at = place(p, s, kept);\n");
@@ -351,7 +351,7 @@ static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
 
 void emit_map_total(struct emitter *e, int tensor, int number)
 {
-    const struct map_tensor *t = &e->w->tensor[tensor];
+    const struct map_tensor *t = &e->w->maps.tensor[tensor];
     const bool scattered = t->use == USE_SCATTER;
     char sizes[16] = "s";
     text_add(e->out,

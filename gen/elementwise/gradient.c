@@ -1,7 +1,7 @@
 /*
  * gradient.c: the backward pass of an elementwise spec as another elementwise spec. In: a checked spec. Out:
- * ir->gradient, owned by the spec. A result becomes an operand, its gradient; every operand and input with a
- * gradient gets a result:
+ * ir->maps.gradient, owned by the spec. A result becomes an operand, its gradient; every operand and input
+ * with a gradient gets a result:
  *
  *  - stored, where each point reads an element of its own;
  *  - summed, where it lacks dims of the map, or is a scalar, or is read at plain indices that lack dims;
@@ -35,9 +35,9 @@ static bool want(struct deriving *d, bool condition, const char *what)
 static struct map_tensor *add_result(struct deriving *d, const char *name, int map, enum tensor_use use)
 {
     struct ir *g = d->g;
-    if (!want(d, g->n_tensors < MAX_TENSORS, "tensors"))
+    if (!want(d, g->maps.n_tensors < MAX_TENSORS, "tensors"))
         return NULL;
-    struct map_tensor *t = &g->tensor[g->n_tensors++];
+    struct map_tensor *t = &g->maps.tensor[g->maps.n_tensors++];
     *t = (struct map_tensor){
         .map = (uint8_t)map, .use = (uint8_t)use, .dtype = LATHE_F32, .alias = -1, .dither = -1, .input = -1};
     snprintf(t->name, sizeof t->name, "d%.*s", NAME_MAX_BYTES - 2, name);
@@ -46,7 +46,7 @@ static struct map_tensor *add_result(struct deriving *d, const char *name, int m
 
 static void add_root(struct deriving *d, int map, int node)
 {
-    struct ir_fn *fn = &d->g->map[map].fn;
+    struct ir_fn *fn = &d->g->maps.map[map].fn;
     if (want(d, fn->n_roots < MAX_ROOTS, "values of a point"))
         fn->root[fn->n_roots++] = node;
 }
@@ -64,8 +64,8 @@ static int adjoint_of(const struct deriving *d, int map, int leaf)
 static void derive_operand(struct deriving *d, int k)
 {
     struct ir *g = d->g;
-    const struct map_tensor operand = g->tensor[k];
-    const bool own = operand.n_dims == g->map[operand.map].n_over;
+    const struct map_tensor operand = g->maps.tensor[k];
+    const bool own = operand.n_dims == g->maps.map[operand.map].n_over;
     struct map_tensor *t = add_result(d, operand.name, operand.map, own ? USE_STORE : USE_SUM);
     if (!t)
         return;
@@ -90,7 +90,7 @@ struct site { /* where an input is read */
 static int find_sites(const struct deriving *d, int input, struct site *out, int max)
 {
     int n = 0;
-    for (int m = 0; m < d->g->n_maps; m++)
+    for (int m = 0; m < d->g->maps.n_maps; m++)
         for (int i = 0; i < d->adjoint[m].n; i++) {
             const struct adjoint *a = &d->adjoint[m].item[i];
             const struct ir_node *leaf = &d->g->node[a->leaf];
@@ -108,7 +108,7 @@ static bool plain_indices(const struct ir *g, const struct site *s, const struct
                           struct map_tensor *t)
 {
     const struct ir_node *leaf = &g->node[s->leaf];
-    const struct ir_map *map = &g->map[s->map];
+    const struct ir_map *map = &g->maps.map[s->map];
     for (int d = 0; d < leaf->n_args; d++) {
         const struct ir_node *index = &g->node[leaf->arg[d]];
         const int k = index->index - AT_INDEX0;
@@ -123,7 +123,7 @@ static bool plain_indices(const struct ir *g, const struct site *s, const struct
 
 static void scatter_site(struct deriving *d, int tensor, const struct site *s)
 {
-    struct ir_map *map = &d->g->map[s->map];
+    struct ir_map *map = &d->g->maps.map[s->map];
     if (!want(d, map->n_scatters < MAX_SCATTERS, "reads of inputs"))
         return;
     const struct ir_node *leaf = &d->g->node[s->leaf];
@@ -144,7 +144,7 @@ static void derive_input(struct deriving *d, int input)
         return;
     const bool is_plain = n == 1 && plain_indices(g, &site[0], in, &plain);
     const int map = n > 0 ? site[0].map : 0;
-    const bool own = plain.n_dims == g->map[map].n_over;
+    const bool own = plain.n_dims == g->maps.map[map].n_over;
     struct map_tensor *t = add_result(d, in->name, map, !is_plain ? USE_SCATTER : own ? USE_STORE : USE_SUM);
     if (!t)
         return;
@@ -157,7 +157,7 @@ static void derive_input(struct deriving *d, int input)
         return;
     }
     for (int i = 0; i < n; i++)
-        scatter_site(d, g->n_tensors - 1, &site[i]);
+        scatter_site(d, g->maps.n_tensors - 1, &site[i]);
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------- */
@@ -166,13 +166,13 @@ static void derive_input(struct deriving *d, int input)
 static void open_map(struct deriving *d, int m)
 {
     struct ir *g = d->g;
-    struct ir_map *map = &g->map[m];
+    struct ir_map *map = &g->maps.map[m];
     int seed[MAX_ROOTS];
     int root[MAX_ROOTS];
     int n = 0;
     int r = 0;
-    for (int i = 0; i < g->n_tensors; i++) {
-        struct map_tensor *t = &g->tensor[i];
+    for (int i = 0; i < g->maps.n_tensors; i++) {
+        struct map_tensor *t = &g->maps.tensor[i];
         if (t->map != m || t->use == USE_READ)
             continue;
         for (int half = 0; half < (t->form == STAGE_ELEMENT ? 1 : 2); half++, r++) {
@@ -194,10 +194,10 @@ static bool is_float_result(const struct map_tensor *t)
 static void turn_results(struct ir *g)
 {
     int results = 0;
-    for (int i = 0; i < g->n_tensors; i++)
-        results += is_float_result(&g->tensor[i]);
-    for (int i = 0; i < g->n_tensors; i++) {
-        struct map_tensor *t = &g->tensor[i];
+    for (int i = 0; i < g->maps.n_tensors; i++)
+        results += is_float_result(&g->maps.tensor[i]);
+    for (int i = 0; i < g->maps.n_tensors; i++) {
+        struct map_tensor *t = &g->maps.tensor[i];
         if (t->use == USE_READ)
             continue;
         t->alias = t->dither = -1;
@@ -218,8 +218,8 @@ static void turn_results(struct ir *g)
 static void relax_operands(struct ir *g, int n_operands)
 {
     for (int i = 0; i < n_operands; i++) {
-        struct map_tensor *t = &g->tensor[i];
-        const struct ir_map *map = &g->map[t->map];
+        struct map_tensor *t = &g->maps.tensor[i];
+        const struct ir_map *map = &g->maps.map[t->map];
         bool used = false;
         for (int half = 0; half < 2; half++)
             for (int r = 0; r < map->fn.n_roots; r++)
@@ -227,7 +227,7 @@ static void relax_operands(struct ir *g, int n_operands)
         for (int s = 0; s < map->n_scatters; s++) {
             used |= ir_depends_on(g, map->scatter[s].value, OP_PARAM, LEAF_TENSOR + 2 * i);
             used |= ir_depends_on(g, map->scatter[s].value, OP_PARAM, LEAF_TENSOR + 2 * i + 1);
-            for (int k = 0; k < g->input[g->tensor[map->scatter[s].tensor].input].n_dims; k++)
+            for (int k = 0; k < g->input[g->maps.tensor[map->scatter[s].tensor].input].n_dims; k++)
                 used |= ir_depends_on(g, map->scatter[s].index[k], OP_PARAM, LEAF_TENSOR + 2 * i);
         }
         if (!used && !t->optional) {
@@ -240,12 +240,12 @@ static void relax_operands(struct ir *g, int n_operands)
 static void derive(struct deriving *d)
 {
     struct ir *g = d->g;
-    const int n = g->n_tensors;
-    for (int m = 0; m < g->n_maps && d->ok; m++)
+    const int n = g->maps.n_tensors;
+    for (int m = 0; m < g->maps.n_maps && d->ok; m++)
         open_map(d, m);
     bool wanted[MAX_TENSORS];
     for (int i = 0; i < n; i++)
-        wanted[i] = g->tensor[i].use == USE_READ && g->tensor[i].grad;
+        wanted[i] = g->maps.tensor[i].use == USE_READ && g->maps.tensor[i].grad;
     turn_results(g);
     for (int i = 0; i < n && d->ok; i++)
         if (wanted[i])
@@ -258,15 +258,15 @@ static void derive(struct deriving *d)
 
 bool gradient_make(struct ir *ir, struct diag *diag)
 {
-    ir_free(ir->gradient);
-    ir->gradient = NULL;
+    ir_free(ir->maps.gradient);
+    ir->maps.gradient = NULL;
     bool any = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        any |= is_float_result(&ir->tensor[i]);
-    for (int m = 0; m < ir->n_maps; m++)
-        any &= !ir->map[m].list; /* optimizers: nobody asks */
-    for (int i = 0; i < ir->n_tensors; i++)
-        any &= !ir->tensor[i].slot; /* caches: who reads a slot is not known here */
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        any |= is_float_result(&ir->maps.tensor[i]);
+    for (int m = 0; m < ir->maps.n_maps; m++)
+        any &= !ir->maps.map[m].list; /* optimizers: nobody asks */
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        any &= !ir->maps.tensor[i].slot; /* caches: who reads a slot is not known here */
     if (!any)
         return true;
     struct deriving d = {.g = ir_clone(ir), .diag = diag, .ok = true};
@@ -275,9 +275,9 @@ bool gradient_make(struct ir *ir, struct diag *diag)
         return false;
     }
     derive(&d);
-    for (int m = 0; m < ir->n_maps; m++)
+    for (int m = 0; m < ir->maps.n_maps; m++)
         diff_free(&d.adjoint[m]);
-    ir->gradient = d.g;
+    ir->maps.gradient = d.g;
     const bool ok = d.ok && !d.g->failed;
     if (!ok && diag->n == 0)
         diag_add(diag, ir->file[1], 0, "out of memory");

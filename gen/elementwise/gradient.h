@@ -9,8 +9,8 @@
 struct ir;
 struct diag;
 
-/* ir->gradient, made anew. Its operands are those of the spec and the gradients of its results, its results
-   d<operand> and d<input>. False: diff.c has no rule, or memory ran out. */
+/* ir->maps.gradient, made anew. Its operands are those of the spec and the gradients of its results, its
+   results d<operand> and d<input>. False: diff.c has no rule, or memory ran out. */
 bool gradient_make(struct ir *ir, struct diag *diag);
 
 #endif

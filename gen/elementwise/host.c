@@ -46,8 +46,8 @@ static int64_t size_of(const struct elementwise *e, const struct ir_map *map, in
 
 static void place_strides(struct elementwise *e, int k)
 {
-    const struct map_tensor *t = &e->ir->tensor[k];
-    const struct ir_map *map = &e->ir->map[t->map];
+    const struct map_tensor *t = &e->ir->maps.tensor[k];
+    const struct ir_map *map = &e->ir->maps.map[t->map];
     struct place *p = &e->place[k];
     int64_t compact = 1;
     for (int d = t->n_dims - 1; d >= 0; d--) {
@@ -68,12 +68,12 @@ static void place_strides(struct elementwise *e, int k)
 
 static lathe_status open_tensors(struct elementwise *e, lathe_error *err)
 {
-    for (int k = 0; k < e->ir->n_tensors; k++) {
-        const struct map_tensor *t = &e->ir->tensor[k];
+    for (int k = 0; k < e->ir->maps.n_tensors; k++) {
+        const struct map_tensor *t = &e->ir->maps.tensor[k];
         struct place *p = &e->place[k];
         p->arg = host_arg(e->call, t->name);
         if (!p->arg && t->alias >= 0)
-            p->arg = host_arg(e->call, e->ir->tensor[t->alias].name);
+            p->arg = host_arg(e->call, e->ir->maps.tensor[t->alias].name);
         if (!p->arg || !p->arg->data) {
             p->arg = NULL;
             continue;
@@ -91,7 +91,7 @@ static lathe_status open_tensors(struct elementwise *e, lathe_error *err)
 
 static void store_sums(const struct elementwise *e)
 {
-    for (int k = 0; k < e->ir->n_tensors; k++) {
+    for (int k = 0; k < e->ir->maps.n_tensors; k++) {
         const struct place *p = &e->place[k];
         if (p->sum)
             tensor_set_all(p->arg, p->sum);
@@ -101,8 +101,8 @@ static void store_sums(const struct elementwise *e)
 /* What is evaluated at a point of each map. */
 static lathe_status open_maps(struct elementwise *e, lathe_error *err)
 {
-    for (int m = 0; m < e->ir->n_maps; m++) {
-        const struct ir_map *map = &e->ir->map[m];
+    for (int m = 0; m < e->ir->maps.n_maps; m++) {
+        const struct ir_map *map = &e->ir->maps.map[m];
         int *eval = calloc((size_t)(MAX_ROOTS + map->n_scatters * (1 + INPUT_DIMS)) + 1, sizeof *eval);
         e->eval[m] = eval;
         if (!eval)
@@ -111,7 +111,7 @@ static lathe_status open_maps(struct elementwise *e, lathe_error *err)
         memcpy(eval, map->fn.root, (size_t)n * sizeof *eval);
         for (int s = 0; s < map->n_scatters; s++) {
             eval[n++] = map->scatter[s].value;
-            for (int d = 0; d < e->ir->input[e->ir->tensor[map->scatter[s].tensor].input].n_dims; d++)
+            for (int d = 0; d < e->ir->input[e->ir->maps.tensor[map->scatter[s].tensor].input].n_dims; d++)
                 eval[n++] = map->scatter[s].index[d];
         }
         e->n_eval[m] = n;
@@ -121,9 +121,9 @@ static lathe_status open_maps(struct elementwise *e, lathe_error *err)
 
 static void close_all(struct elementwise *e)
 {
-    for (int k = 0; k < e->ir->n_tensors; k++)
+    for (int k = 0; k < e->ir->maps.n_tensors; k++)
         free(e->place[k].sum);
-    for (int m = 0; m < e->ir->n_maps; m++)
+    for (int m = 0; m < e->ir->maps.n_maps; m++)
         free(e->eval[m]);
     eval_free(&e->env);
     free(e);
@@ -147,9 +147,9 @@ static int64_t first_of(const struct ir_map *map, const int64_t *stride, const i
 
 static void load_stretch(struct elementwise *e, int m, const int64_t *at, int n)
 {
-    const struct ir_map *map = &e->ir->map[m];
-    for (int i = 0; i < 2 * e->ir->n_tensors; i++) {
-        const struct map_tensor *t = &e->ir->tensor[i / 2];
+    const struct ir_map *map = &e->ir->maps.map[m];
+    for (int i = 0; i < 2 * e->ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &e->ir->maps.tensor[i / 2];
         const struct place *p = &e->place[i / 2];
         if (t->map != m || t->use != USE_READ || (i % 2 && t->form == STAGE_ELEMENT))
             continue;
@@ -210,15 +210,15 @@ static int64_t slot_of(const struct elementwise *e, const struct map_tensor *t)
 
 static lathe_status check_slots(const struct elementwise *e, const struct line *l, lathe_error *err)
 {
-    for (int k = 0; k < e->ir->n_tensors; k++) {
-        const struct map_tensor *t = &e->ir->tensor[k];
+    for (int k = 0; k < e->ir->maps.n_tensors; k++) {
+        const struct map_tensor *t = &e->ir->maps.tensor[k];
         if (t->map != l->m || !t->slot || !e->place[k].arg || slot_of(e, t) < e->place[k].slots)
             continue;
         return lathe__fail(
             err, LATHE_ARG,
             "argument '%s': expected places below %s=%lld of '%s' (or less than 0: none), given "
             "%lld",
-            e->ir->tensor[t->slot - 1].name, e->ir->free_name[t->slots - SYM_FREE],
+            e->ir->maps.tensor[t->slot - 1].name, e->ir->free_name[t->slots - SYM_FREE],
             (long long)e->place[k].slots, t->name, (long long)slot_of(e, t));
     }
     return LATHE_OK;
@@ -227,7 +227,7 @@ static lathe_status check_slots(const struct elementwise *e, const struct line *
 static void store_value(struct elementwise *e, const struct line *l, const struct map_tensor *t, int tensor,
                         int half, int root, int n)
 {
-    const struct ir_map *map = &e->ir->map[l->m];
+    const struct ir_map *map = &e->ir->maps.map[l->m];
     const struct place *p = &e->place[tensor];
     const int last = map->n_over - 1;
     const int64_t first = first_of(map, p->sum ? p->sum_stride : p->stride, l->at) +
@@ -260,7 +260,7 @@ static lathe_status scatter(struct elementwise *e, const struct ir_map *map, int
             for (int d = 0; d < p->arg->ndim; d++) {
                 const double index = host_value(&e->env, to->index[d], j);
                 if (!(index >= 0 && index < (double)p->arg->shape[d])) {
-                    eval_fail_index(&e->env, to->index[d], e->ir->tensor[to->tensor].input, d, index,
+                    eval_fail_index(&e->env, to->index[d], e->ir->maps.tensor[to->tensor].input, d, index,
                                     p->arg->shape[d]);
                     return host_eval_error(&e->env, err);
                 }
@@ -274,7 +274,7 @@ static lathe_status scatter(struct elementwise *e, const struct ir_map *map, int
 
 static lathe_status run_stretch(struct elementwise *e, const struct line *l, int n, lathe_error *err)
 {
-    const struct ir_map *map = &e->ir->map[l->m];
+    const struct ir_map *map = &e->ir->maps.map[l->m];
     const int last = map->n_over - 1;
     e->env.axis = (uint8_t)(1u << last);
     e->env.n = n;
@@ -289,8 +289,8 @@ static lathe_status run_stretch(struct elementwise *e, const struct line *l, int
     TRY(check_slots(e, l, err));
     lathe_status status = host_eval(&e->env, e->eval[l->m], e->n_eval[l->m], err);
     int root = 0;
-    for (int k = 0; k < e->ir->n_tensors && status == LATHE_OK; k++) {
-        const struct map_tensor *t = &e->ir->tensor[k];
+    for (int k = 0; k < e->ir->maps.n_tensors && status == LATHE_OK; k++) {
+        const struct map_tensor *t = &e->ir->maps.tensor[k];
         const bool valued = t->map == l->m && (t->use == USE_STORE || t->use == USE_SUM);
         for (int half = 0; valued && half < (t->form == STAGE_ELEMENT ? 1 : 2); half++)
             store_value(e, l, t, k, half, map->fn.root[root++], n);
@@ -310,7 +310,7 @@ static int64_t line_count(const struct host_call *call, const struct ir_map *map
 
 static lathe_status run_line(struct elementwise *e, int m, int64_t number, lathe_error *err)
 {
-    const struct ir_map *map = &e->ir->map[m];
+    const struct ir_map *map = &e->ir->maps.map[m];
     const int last = map->n_over - 1;
     struct line l = {.m = m, .number = number};
     int64_t rest = number;
@@ -331,8 +331,8 @@ static lathe_status run_line(struct elementwise *e, int m, int64_t number, lathe
 int64_t host_elementwise_units(const struct host_call *call)
 {
     int64_t n = 0;
-    for (int m = 0; m < call->ir->n_maps; m++)
-        n += line_count(call, &call->ir->map[m]);
+    for (int m = 0; m < call->ir->maps.n_maps; m++)
+        n += line_count(call, &call->ir->maps.map[m]);
     return n;
 }
 
@@ -340,8 +340,8 @@ int64_t host_elementwise_units(const struct host_call *call)
 static lathe_status run_unit(struct elementwise *e, int64_t unit, lathe_error *err)
 {
     int m = 0;
-    for (; m + 1 < e->ir->n_maps && unit >= line_count(e->call, &e->ir->map[m]); m++)
-        unit -= line_count(e->call, &e->ir->map[m]);
+    for (; m + 1 < e->ir->maps.n_maps && unit >= line_count(e->call, &e->ir->maps.map[m]); m++)
+        unit -= line_count(e->call, &e->ir->maps.map[m]);
     return run_line(e, m, unit, err);
 }
 
@@ -357,8 +357,8 @@ static lathe_status run(const struct host_call *call, const struct ir *ir, const
     e->env.ir = ir;
     e->lengths = host_arg(call, "lengths");
     bool sums = false;
-    for (int k = 0; k < ir->n_tensors; k++)
-        sums |= ir->tensor[k].use == USE_SUM || ir->tensor[k].use == USE_SCATTER;
+    for (int k = 0; k < ir->maps.n_tensors; k++)
+        sums |= ir->maps.tensor[k].use == USE_SUM || ir->maps.tensor[k].use == USE_SCATTER;
     if (sums && units) { /* a part of a sum is nothing */
         units = NULL;
         n = host_elementwise_units(call);
@@ -386,11 +386,11 @@ lathe_status host_elementwise_backward(const struct host_request *r, lathe_error
     lathe_status status = host_bind(&call, r->ir, r->sig, r->args, r->n, err);
     if (status != LATHE_OK)
         return status;
-    if (!r->ir->gradient)
+    if (!r->ir->maps.gradient)
         return lathe__fail(
             err, LATHE_UNSUPPORTED,
             "%s: lists of tensors, integer results and results with a slot have no backward pass",
             r->ir->name);
     call.mode = r->mode;
-    return run(&call, r->ir->gradient, NULL, host_elementwise_units(&call), err);
+    return run(&call, r->ir->maps.gradient, NULL, host_elementwise_units(&call), err);
 }

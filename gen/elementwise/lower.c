@@ -15,11 +15,11 @@
 static void lower_map(struct rewriter *r, int m)
 {
     struct ir *w = r->w;
-    struct ir_map *map = &w->map[m];
+    struct ir_map *map = &w->maps.map[m];
     struct ir_fn kept = {0};
     int root = 0;
-    for (int i = 0; i < w->n_tensors; i++) {
-        struct map_tensor *t = &w->tensor[i];
+    for (int i = 0; i < w->maps.n_tensors; i++) {
+        struct map_tensor *t = &w->maps.tensor[i];
         if (t->map != m || t->use == USE_READ)
             continue;
         const int values = t->use == USE_SCATTER ? 0 : t->form == STAGE_ELEMENT ? 1 : 2;
@@ -40,10 +40,10 @@ static void lower_scatters(struct rewriter *r, struct ir_map *map)
     int n = 0;
     for (int s = 0; s < map->n_scatters; s++) {
         struct map_scatter to = map->scatter[s];
-        if (r->w->tensor[to.tensor].use == USE_NONE)
+        if (r->w->maps.tensor[to.tensor].use == USE_NONE)
             continue;
         to.value = rewrite_node(r, to.value, -1);
-        for (int d = 0; d < r->w->input[r->w->tensor[to.tensor].input].n_dims; d++)
+        for (int d = 0; d < r->w->input[r->w->maps.tensor[to.tensor].input].n_dims; d++)
             to.index[d] = rewrite_node(r, to.index[d], -1);
         map->scatter[n++] = to;
     }
@@ -59,10 +59,10 @@ static lathe_status lower_maps(const struct ir *ir, const struct signature *sig,
     if (!rewriter_open(&r, ir, sig, problem))
         return LATHE_MEMORY;
     ir_log_begin(r.w, "maps");
-    for (int m = 0; m < r.w->n_maps; m++)
+    for (int m = 0; m < r.w->maps.n_maps; m++)
         lower_map(&r, m);
-    for (int m = 0; m < r.w->n_maps; m++)
-        lower_scatters(&r, &r.w->map[m]);
+    for (int m = 0; m < r.w->maps.n_maps; m++)
+        lower_scatters(&r, &r.w->maps.map[m]);
     ir_passed(r.w, "rewrite");
     return rewriter_close(&r, out);
 }
@@ -72,9 +72,9 @@ lathe_status elementwise_lower(struct kernel_request *r)
     r->maps = calloc(1, sizeof *r->maps);
     if (!r->maps)
         return LATHE_MEMORY;
-    if (r->pass == LATHE_BACKWARD && r->ir->gradient)
-        r->spec = r->ir->gradient;
-    if (r->pass == LATHE_BACKWARD && !r->ir->gradient)
+    if (r->pass == LATHE_BACKWARD && r->ir->maps.gradient)
+        r->spec = r->ir->maps.gradient;
+    if (r->pass == LATHE_BACKWARD && !r->ir->maps.gradient)
         return LATHE_OK;
     return request_settle(r, lower_maps(r->spec, r->sig, r->problem, &r->maps->w));
 }

@@ -47,10 +47,10 @@ static int loop_gain(const struct ir *ir, const struct ir_map *map, int k, const
     for (int i = 0; i < ir->n_nodes; i++)
         if (used[i] && ir->node[i].span != 0 && !(ir->node[i].span >> k & 1))
             gain += op_cost(&ir->node[i]);
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         const bool has = memchr(t->dim, k, (size_t)t->n_dims) != NULL;
-        if (map != &ir->map[t->map] || has || t->use == USE_STORE || t->use == USE_SCATTER)
+        if (map != &ir->maps.map[t->map] || has || t->use == USE_STORE || t->use == USE_SCATTER)
             continue;
         gain += t->use == USE_SUM ? 1000 : 5; /* a sum in registers; an operand that is read once */
     }
@@ -80,12 +80,12 @@ static int outer_use(const struct ir_map *map, int loop, int k, unsigned span)
  * place, are carried on. */
 static int choose_outer(const struct ir *ir, int m, int loop)
 {
-    const struct ir_map *map = &ir->map[m];
+    const struct ir_map *map = &ir->maps.map[m];
     for (int k = map->n_over - 2; k >= 0 && loop >= 0; k--) {
         int uses = 0;
         bool left = false;
-        for (int i = 0; i < ir->n_tensors && k != loop; i++) {
-            const struct map_tensor *t = &ir->tensor[i];
+        for (int i = 0; i < ir->maps.n_tensors && k != loop; i++) {
+            const struct map_tensor *t = &ir->maps.tensor[i];
             const int use = t->map == m && t->use == USE_SUM ? outer_use(map, loop, k, span_of_tensor(t)) : 0;
             uses += use > 0;
             left |= use < 0;
@@ -93,7 +93,7 @@ static int choose_outer(const struct ir *ir, int m, int loop)
         for (int s = 0; s < map->n_scatters && k != loop; s++) {
             const struct map_scatter *to = &map->scatter[s];
             unsigned span = 0;
-            for (int d = 0; d < ir->input[ir->tensor[to->tensor].input].n_dims; d++)
+            for (int d = 0; d < ir->input[ir->maps.tensor[to->tensor].input].n_dims; d++)
                 span |= ir->node[to->index[d]].span;
             uses += outer_use(map, loop, k, span) > 0;
         }
@@ -106,7 +106,7 @@ static int choose_outer(const struct ir *ir, int m, int loop)
 /* The dim that a thread goes along: where it saves most, else the innermost but the last. */
 static void choose_loop(const struct ir *ir, int m, struct plan *plan)
 {
-    const struct ir_map *map = &ir->map[m];
+    const struct ir_map *map = &ir->maps.map[m];
     int best = 0;
     bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
     ir_mark(ir, map->fn.root, map->fn.n_roots, used);
@@ -124,7 +124,7 @@ static void choose_loop(const struct ir *ir, int m, struct plan *plan)
 
 static bool is_read(const struct ir *ir, int tensor)
 {
-    const struct ir_map *map = &ir->map[ir->tensor[tensor].map];
+    const struct ir_map *map = &ir->maps.map[ir->maps.tensor[tensor].map];
     bool read = false;
     for (int r = 0; r < map->fn.n_roots; r++)
         for (int half = 0; half < 2; half++)
@@ -159,7 +159,7 @@ static void line_bytes(const struct kernel_request *r, const struct ir *ir, cons
         const struct ir_node *last = &ir->node[n->arg[n->n_args - 1]];
         const int arg = lathe__arg_find(sig, ir->input[n->index].name, 0);
         const int of_map = last->op == OP_AT && last->index >= AT_INDEX0 ? last->index - AT_INDEX0 + 1 : 0;
-        if (arg < 0 || ir->n_maps != 1 || of_map != ir->map[0].n_over ||
+        if (arg < 0 || ir->maps.n_maps != 1 || of_map != ir->maps.map[0].n_over ||
             ir->input[n->index].dim[n->n_args - 1].literal > 0)
             continue;
         const int size = (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
@@ -180,15 +180,15 @@ static void point_bytes(const struct kernel_request *r, const struct ir *ir, con
     int of_map[MAX_MAPS] = {0};
     *smallest = 4;
     *bytes = 0;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         const int arg = lathe__arg_find(sig, t->name, 0);
         const int size = arg < 0 ? 4 : (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
         if (t->use == USE_SUM || t->use == USE_SCATTER)
             continue;
         *smallest = size < *smallest ? size : *smallest;
         f->largest = size > f->largest ? size : f->largest;
-        if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over && is_read(ir, i))
+        if (t->use == USE_READ && t->n_dims == ir->maps.map[t->map].n_over && is_read(ir, i))
             of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
     }
@@ -201,8 +201,8 @@ static void flow_of(const struct kernel_request *r, const struct ir *ir, const s
 {
     *f = (struct flow){0};
     point_bytes(r, ir, r->sig, f);
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         const int loop = plan->maps.loop[t->map];
         f->sums |= t->use == USE_SUM;
         f->stepwise |= t->use == USE_SUM && loop >= 0 && (span_of_tensor(t) >> loop & 1) != 0;
@@ -210,8 +210,8 @@ static void flow_of(const struct kernel_request *r, const struct ir *ir, const s
         f->pairs |= t->form == STAGE_INTERLEAVED;
         f->operands += t->use == USE_READ;
     }
-    for (int m = 0; m < ir->n_maps; m++)
-        f->lists |= ir->map[m].list;
+    for (int m = 0; m < ir->maps.n_maps; m++)
+        f->lists |= ir->maps.map[m].list;
     for (int i = 0; i < ir->n_nodes; i++)
         f->cost += ir->node[i].span != 0 ? op_cost(&ir->node[i]) : 0;
 }
@@ -221,7 +221,7 @@ static void flow_of(const struct kernel_request *r, const struct ir *ir, const s
 static bool is_long(const struct ir *ir, const struct flow *f)
 {
     enum { LONG = 128 };
-    return ir->n_maps == 1 && ir->map[0].n_over == 1 && !ir->map[0].list && f->cost > LONG;
+    return ir->maps.n_maps == 1 && ir->maps.map[0].n_over == 1 && !ir->maps.map[0].list && f->cost > LONG;
 }
 
 /* Bytes that a thread asks for before it waits. */
@@ -290,7 +290,7 @@ static void choose_flow(struct plan *plan, const struct ir *ir, const struct flo
         MOST_LINES = 16 /* bytes of a point, for 8 points */
     };
     const bool adds = f->sums || f->scatters;
-    const bool lean = !adds && !f->lists && !plan->maps.long_loops && ir->n_maps == 1;
+    const bool lean = !adds && !f->lists && !plan->maps.long_loops && ir->maps.n_maps == 1;
     plan->maps.threads = 256;
     plan->maps.vector = f->smallest == 4 || f->pairs || (f->lines && f->bytes > MOST_LINES) ? 4 : 8;
     plan->maps.unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->maps.vector);
@@ -319,7 +319,7 @@ static void choose_flow(struct plan *plan, const struct ir *ir, const struct flo
 static void shape(const struct kernel_request *r, const struct ir *ir, struct plan *plan)
 {
     struct flow f;
-    for (int m = 0; m < ir->n_maps; m++)
+    for (int m = 0; m < ir->maps.n_maps; m++)
         choose_loop(ir, m, plan);
     flow_of(r, ir, plan, &f);
     choose_flow(plan, ir, &f, r->device->sm_count);
@@ -352,8 +352,8 @@ static int only_scatter(const struct kernel_request *r, const struct ir *ir)
 {
     int only = -1;
     int wanted = 0;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         const int arg = lathe__arg_find(r->sig, t->name, 0);
         if (t->use == USE_READ || t->use == USE_NONE || !problem_has(r->problem, arg))
             continue;
@@ -367,8 +367,8 @@ static int only_scatter(const struct kernel_request *r, const struct ir *ir)
  * operand or varies along the last dim. */
 static bool is_of_rows(const struct ir *ir, const struct map_scatter *to)
 {
-    const struct ir_map *map = &ir->map[0];
-    const struct input *in = &ir->input[ir->tensor[to->tensor].input];
+    const struct ir_map *map = &ir->maps.map[0];
+    const struct input *in = &ir->input[ir->maps.tensor[to->tensor].input];
     const int last = in->n_dims - 1;
     const int over = map->n_over - 1;
     bool loads = false;
@@ -393,21 +393,21 @@ static const struct map_scatter *gathered(const struct kernel_request *r, const 
     snprintf(why, REASON_BYTES,
              "it takes one gradient of an input whose rows are read at places that data says, and no other "
              "result");
-    if (ir->n_maps != 1 || ir->map[0].list || only < 0)
+    if (ir->maps.n_maps != 1 || ir->maps.map[0].list || only < 0)
         return NULL;
-    for (int s = 0; s < ir->map[0].n_scatters; s++) {
-        if (ir->map[0].scatter[s].tensor != only)
+    for (int s = 0; s < ir->maps.map[0].n_scatters; s++) {
+        if (ir->maps.map[0].scatter[s].tensor != only)
             continue;
         if (found)
             return NULL;
-        found = &ir->map[0].scatter[s];
+        found = &ir->maps.map[0].scatter[s];
     }
     return found && is_of_rows(ir, found) ? found : NULL;
 }
 
 bool plan_elementwise_gather(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    const struct ir *ir = r->ir->gradient;
+    const struct ir *ir = r->ir->maps.gradient;
     const struct map_scatter *to = ir ? gathered(r, ir, why) : NULL;
     if (r->problem->deterministic)
         snprintf(why, REASON_BYTES, "lines of points come in any order; it takes no deterministic=1");
@@ -416,7 +416,7 @@ bool plan_elementwise_gather(const struct kernel_request *r, struct plan *plan, 
                  "lists of tensors, integer results and results with a slot have no backward pass");
     if (r->problem->deterministic || !to || !plan_maps(r, ir, plan, why))
         return false;
-    const int arg = lathe__arg_find(r->sig, ir->tensor[to->tensor].name, 0);
+    const int arg = lathe__arg_find(r->sig, ir->maps.tensor[to->tensor].name, 0);
     const bool wide = r->problem->arg_dtype[arg] == LATHE_F32;
     plan->maps.gather = true;
     plan->maps.threads = 256;
@@ -438,9 +438,9 @@ bool plan_elementwise_gather(const struct kernel_request *r, struct plan *plan, 
 static bool is_of_any_batch(const struct kernel_request *r, const struct ir *ir, char *why)
 {
     const struct map_tensor *sum = NULL;
-    for (int i = 0; i < ir->n_tensors && r->problem->deterministic == DETERMINISTIC_BATCH; i++)
-        if (ir->tensor[i].use == USE_SUM || ir->tensor[i].use == USE_SCATTER)
-            sum = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors && r->problem->deterministic == DETERMINISTIC_BATCH; i++)
+        if (ir->maps.tensor[i].use == USE_SUM || ir->maps.tensor[i].use == USE_SCATTER)
+            sum = &ir->maps.tensor[i];
     if (sum)
         snprintf(why, REASON_BYTES,
                  "deterministic=batch is asked for, and '%s' is a sum over points, which is cut by how many "
@@ -456,8 +456,8 @@ bool plan_elementwise(const struct kernel_request *r, struct plan *plan, char *w
 
 bool plan_elementwise_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (r->ir->gradient)
-        return is_of_any_batch(r, r->ir->gradient, why) && plan_maps(r, r->ir->gradient, plan, why);
+    if (r->ir->maps.gradient)
+        return is_of_any_batch(r, r->ir->maps.gradient, why) && plan_maps(r, r->ir->maps.gradient, plan, why);
     snprintf(why, REASON_BYTES,
              "lists of tensors, integer results and results with a slot have no backward pass");
     return false;

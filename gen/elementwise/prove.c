@@ -16,9 +16,9 @@ static bool derive(struct prover *p)
 
 static int list_contexts(const struct ir *ir, struct index_context *out)
 {
-    for (int m = 0; m < ir->n_maps; m++)
-        out[m] = (struct index_context){.fn = {&ir->map[m].fn}, .n_fns = 1, .map = &ir->map[m]};
-    return ir->n_maps;
+    for (int m = 0; m < ir->maps.n_maps; m++)
+        out[m] = (struct index_context){.fn = {&ir->maps.map[m].fn}, .n_fns = 1, .map = &ir->maps.map[m]};
+    return ir->maps.n_maps;
 }
 
 /* 0 times what a point of an unlikely map overflows with. */
@@ -31,7 +31,7 @@ static bool is_by_chance(const struct prover *p, double exact)
 static int line_of(const struct ir *ir, const char *tensor)
 {
     (void)tensor;
-    return proof_line(ir, ir->map[0].fn.root[0]);
+    return proof_line(ir, ir->maps.map[0].fn.root[0]);
 }
 
 static const char *const NONE[] = {NULL}; /* tensors and results are the spec's own */

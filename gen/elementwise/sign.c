@@ -31,7 +31,7 @@ static void set_map_dims(struct sig_arg *a, const struct ir_map *map, const stru
 
 static void add_tensor(struct signature *s, const struct ir *ir, int tensor, bool backward)
 {
-    const struct map_tensor *t = &ir->tensor[tensor];
+    const struct map_tensor *t = &ir->maps.tensor[tensor];
     const bool in_place = t->alias >= 0;
     const enum arg_role role = t->use == USE_READ     ? ROLE_IN
                                : backward || in_place ? ROLE_OUT_OPTIONAL
@@ -44,10 +44,10 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
     a->presence_built = (t->optional && !t->unread) || (backward && role == ROLE_OUT_OPTIONAL);
     a->grad = t->grad;
     a->default_value = t->default_value;
-    a->alias = in_place ? (uint8_t)(1 + lathe__arg_find(s, ir->tensor[t->alias].name, 0)) : 0;
+    a->alias = in_place ? (uint8_t)(1 + lathe__arg_find(s, ir->maps.tensor[t->alias].name, 0)) : 0;
     if (t->use != USE_SCATTER) {
         a->points = (uint8_t)(t->map * 4 + t->form);
-        set_map_dims(a, &ir->map[t->map], t);
+        set_map_dims(a, &ir->maps.map[t->map], t);
         return;
     }
     const struct input *in = &ir->input[t->input];
@@ -72,7 +72,7 @@ static const struct sig_size FREE_SIZE = {.usual = 64};
 
 void sign_elementwise(struct signature *s, const struct ir *ir, bool backward)
 {
-    const struct ir *work = backward ? ir->gradient : ir;
+    const struct ir *work = backward ? ir->maps.gradient : ir;
     bool list = false;
     s->sharing = SHARING_ALIAS;
     s->counts_points = true;
@@ -80,11 +80,11 @@ void sign_elementwise(struct signature *s, const struct ir *ir, bool backward)
         sign_free_sizes(s, &FREE_SIZE);
         return;
     }
-    for (int i = 0; i < work->n_tensors; i++)
-        if (work->tensor[i].use != USE_NONE)
+    for (int i = 0; i < work->maps.n_tensors; i++)
+        if (work->maps.tensor[i].use != USE_NONE)
             add_tensor(s, work, i, backward);
-    for (int m = 0; m < work->n_maps; m++)
-        list |= work->map[m].list;
+    for (int m = 0; m < work->maps.n_maps; m++)
+        list |= work->maps.map[m].list;
     if (list) {
         sign_sizes(s, &LIST_SIZE, 1);
         add_lengths(s);

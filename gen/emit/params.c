@@ -320,7 +320,7 @@ static void mark_map(const struct emitter *e, const struct ir_map *map)
     for (int s = 0; s < map->n_scatters; s++) {
         const struct map_scatter *to = &map->scatter[s];
         e->mark[to->value] = true;
-        for (int d = 0; d < e->w->input[e->w->tensor[to->tensor].input].n_dims; d++)
+        for (int d = 0; d < e->w->input[e->w->maps.tensor[to->tensor].input].n_dims; d++)
             e->mark[to->index[d]] = true;
     }
 }
@@ -341,8 +341,8 @@ static void mark_all(const struct emitter *e)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             for (int i = 0; i < w->mod[m].stage[s].fn.n_roots; i++)
                 e->mark[w->mod[m].stage[s].fn.root[i]] = true;
-    for (int m = 0; m < w->n_maps; m++)
-        mark_map(e, &w->map[m]);
+    for (int m = 0; m < w->maps.n_maps; m++)
+        mark_map(e, &w->maps.map[m]);
     if (e->mark_more)
         e->mark_more(e);
     for (int i = w->n_nodes - 1; i >= 0; i--)
@@ -352,8 +352,8 @@ static void mark_all(const struct emitter *e)
 
 bool operand_used(const struct emitter *e, int tensor)
 {
-    for (int i = 0; i < e->w->n_tensors; i++)
-        if (e->w->tensor[i].use == USE_STORE && e->w->tensor[i].slot == tensor + 1)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
+        if (e->w->maps.tensor[i].use == USE_STORE && e->w->maps.tensor[i].slot == tensor + 1)
             return true;
     mark_all(e);
     for (int i = 0; i < e->w->n_nodes; i++) {
@@ -367,8 +367,8 @@ bool operand_used(const struct emitter *e, int tensor)
 
 bool input_used(const struct emitter *e, int input)
 {
-    for (int i = 0; i < e->w->n_tensors; i++)
-        if (e->w->tensor[i].use == USE_STORE && e->w->tensor[i].dither == input)
+    for (int i = 0; i < e->w->maps.n_tensors; i++)
+        if (e->w->maps.tensor[i].use == USE_STORE && e->w->maps.tensor[i].dither == input)
             return true;
     mark_all(e);
     for (int i = 0; i < e->w->n_nodes; i++) {

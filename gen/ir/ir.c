@@ -12,7 +12,7 @@ void ir_free(struct ir *ir)
 {
     if (!ir)
         return;
-    ir_free(ir->gradient); /* whose own is NULL */
+    ir_free(ir->maps.gradient); /* whose own is NULL */
     free(ir->node);
     free(ir->table);
     free(ir);
@@ -169,7 +169,7 @@ int ir_param(struct ir *ir, int param, struct ir_at at)
 
 int ir_operand(struct ir *ir, int tensor, int half)
 {
-    const struct map_tensor *t = &ir->tensor[tensor];
+    const struct map_tensor *t = &ir->maps.tensor[tensor];
     const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
     unsigned span = 0;
     for (int d = 0; d < t->n_dims; d++)

@@ -168,6 +168,13 @@ struct ir_at { /* where a node comes from */
     int32_t line;
 };
 
+/* A traced function: its results. Empty where n_roots is 0. */
+struct ir_fn {
+    int n_roots;
+    int root[MAX_ROOTS];
+    struct ir_at at; /* of the function's first line: constants have no place of their own */
+};
+
 const char *ir_op_name(int op);     /* "exp", "+", "load" */
 const char *ir_op_spelling(int op); /* "" for operators and leaves */
 const char *ir_op_cuda(int op);     /* text with %0 %1 ...; NULL for leaves and reductions */

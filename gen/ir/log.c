@@ -19,17 +19,17 @@ static void print_rows(struct text_buf *out, const struct ir *ir)
                                        [ROWS_STATELESS] = "without a state",
                                        [ROWS_BOUNDED] = "with a constant in the place of the maximum",
                                        [ROWS_LAZY] = "with a maximum that is raised when it grew by much"};
-    if (ir->rescale.path != ROWS_EXACT)
-        text_add(out, "rows %s\n", path[ir->rescale.path]);
-    print_fn(out, ir, "online_fwd while the maximum stays", &ir->rescale.kept);
-    if (ir->rescale.masked_once)
+    if (ir->lowered.rescale.path != ROWS_EXACT)
+        text_add(out, "rows %s\n", path[ir->lowered.rescale.path]);
+    print_fn(out, ir, "online_fwd while the maximum stays", &ir->lowered.rescale.kept);
+    if (ir->lowered.rescale.masked_once)
         text_add(out, "dead pairs are set once\n");
 }
 
 static void print_strides(struct text_buf *out, const struct ir *ir)
 {
-    for (int k = 0; k < ir->n_key_strides; k++) {
-        const int of[] = {ir->key_stride[k].node, ir->key_stride[k].slope};
+    for (int k = 0; k < ir->lowered.n_key_strides; k++) {
+        const int of[] = {ir->lowered.key_stride[k].node, ir->lowered.key_stride[k].slope};
         ir_print_roots(ir, "grows from key to key by", of, 2, out);
     }
 }
@@ -37,16 +37,17 @@ static void print_strides(struct text_buf *out, const struct ir *ir)
 /* What lowering has found out about a mask, on a tile. */
 static void print_mask(struct text_buf *out, const struct ir *ir)
 {
-    print_fn(out, ir, "finals of an empty row", &ir->empty);
+    print_fn(out, ir, "finals of an empty row", &ir->lowered.empty);
     print_fn(out, ir, "mask on a tile: certain, possible", &ir->bounds);
-    print_fn(out, ir, "mask on a tile whose reads are known", &ir->read_bounds);
-    print_fn(out, ir, "first and last key", &ir->key_interval);
-    print_fn(out, ir, "what the mask asks of the keys between", &ir->keys_left);
-    if (ir->blocks.rows > 0)
-        text_add(out, "the same on blocks of %d rows and %d keys\n", ir->blocks.rows, ir->blocks.keys);
-    print_fn(out, ir, "mask on a tile of blocks", &ir->blocks.bounds);
-    if (ir->selected.n > 0)
-        text_add(out, "%d listed blocks of %d keys\n", ir->selected.n, ir->selected.keys);
+    print_fn(out, ir, "mask on a tile whose reads are known", &ir->lowered.read_bounds);
+    print_fn(out, ir, "first and last key", &ir->lowered.key_interval);
+    print_fn(out, ir, "what the mask asks of the keys between", &ir->lowered.keys_left);
+    if (ir->lowered.blocks.rows > 0)
+        text_add(out, "the same on blocks of %d rows and %d keys\n", ir->lowered.blocks.rows,
+                 ir->lowered.blocks.keys);
+    print_fn(out, ir, "mask on a tile of blocks", &ir->lowered.blocks.bounds);
+    if (ir->lowered.selected.n > 0)
+        text_add(out, "%d listed blocks of %d keys\n", ir->lowered.selected.n, ir->lowered.selected.keys);
 }
 
 static void print_pool(const struct ir *w, struct text_buf *out)

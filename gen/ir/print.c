@@ -50,10 +50,10 @@ static void param_name(const struct ir *ir, int p, char *out, size_t size)
     else if (p >= LEAF_SPLIT_STATE && p < LEAF_DW)
         snprintf(out, size, "part.%s", ir->state[p - LEAF_SPLIT_STATE].name);
     else if (p >= LEAF_TENSOR && p < LEAF_READ)
-        snprintf(out, size, "%s%s", ir->tensor[tensor].name,
-                 ir->tensor[tensor].form == STAGE_ELEMENT ? ""
-                 : (p - LEAF_TENSOR) % 2                  ? ".hi"
-                                                          : ".lo");
+        snprintf(out, size, "%s%s", ir->maps.tensor[tensor].name,
+                 ir->maps.tensor[tensor].form == STAGE_ELEMENT ? ""
+                 : (p - LEAF_TENSOR) % 2                       ? ".hi"
+                                                               : ".lo");
     else {
         while (i + 1 < sizeof LEAVES / sizeof *LEAVES && LEAVES[i + 1].first <= p)
             i++;
@@ -235,12 +235,12 @@ static void print_tensor(struct text_buf *out, const struct ir *ir, const struct
     text_add(out, "  %s %s %s", use[t->use], t->name,
              t->dtype == LATHE_NONE ? "float" : lathe_dtype_text(t->dtype));
     if (t->slot)
-        text_add(out, " %s at %s", ir->free_name[t->slots - SYM_FREE], ir->tensor[t->slot - 1].name);
+        text_add(out, " %s at %s", ir->free_name[t->slots - SYM_FREE], ir->maps.tensor[t->slot - 1].name);
     for (int d = 0; d < t->n_dims; d++)
-        text_add(out, " %s", ir->free_name[ir->map[t->map].over[t->dim[d]] - SYM_FREE]);
+        text_add(out, " %s", ir->free_name[ir->maps.map[t->map].over[t->dim[d]] - SYM_FREE]);
     text_add(out, "%s%s%s", form[t->form], t->grad ? " grad" : "", t->optional ? " optional" : "");
     if (t->alias >= 0)
-        text_add(out, " alias %s", ir->tensor[t->alias].name);
+        text_add(out, " alias %s", ir->maps.tensor[t->alias].name);
     if (t->dither >= 0)
         text_add(out, " dither %s", ir->input[t->dither].name);
     if (t->use == USE_SCATTER)
@@ -250,21 +250,21 @@ static void print_tensor(struct text_buf *out, const struct ir *ir, const struct
 
 static void print_map(struct text_buf *out, const struct ir *ir, int m)
 {
-    const struct ir_map *map = &ir->map[m];
+    const struct ir_map *map = &ir->maps.map[m];
     struct ir_fn fn = map->fn;
     text_add(out, "map%s over", map->list ? " of a list" : "");
     for (int k = 0; k < map->n_over; k++)
         text_add(out, " %s", ir->free_name[map->over[k] - SYM_FREE]);
     text_add(out, "\n");
-    for (int k = 0; k < ir->n_tensors; k++)
-        if (ir->tensor[k].map == m)
-            print_tensor(out, ir, &ir->tensor[k]);
+    for (int k = 0; k < ir->maps.n_tensors; k++)
+        if (ir->maps.tensor[k].map == m)
+            print_tensor(out, ir, &ir->maps.tensor[k]);
     print_fn(out, ir, "point", &fn);
     for (int s = 0; s < map->n_scatters; s++) {
         fn = (struct ir_fn){.n_roots = 1, .root = {map->scatter[s].value}};
-        for (int d = 0; d < ir->input[ir->tensor[map->scatter[s].tensor].input].n_dims; d++)
+        for (int d = 0; d < ir->input[ir->maps.tensor[map->scatter[s].tensor].input].n_dims; d++)
             fn.root[fn.n_roots++] = map->scatter[s].index[d];
-        print_fn(out, ir, ir->tensor[map->scatter[s].tensor].name, &fn);
+        print_fn(out, ir, ir->maps.tensor[map->scatter[s].tensor].name, &fn);
     }
 }
 
@@ -311,10 +311,10 @@ void ir_print(const struct ir *ir, struct text_buf *out)
     print_fn(out, ir, "backward", &ir->backward);
     print_linear(out, ir);
     print_fn(out, ir, "rowwise forward", &ir->row);
-    for (int m = 0; m < ir->n_maps; m++)
+    for (int m = 0; m < ir->maps.n_maps; m++)
         print_map(out, ir, m);
-    if (ir->gradient) {
+    if (ir->maps.gradient) {
         text_add(out, "backward: ");
-        ir_print(ir->gradient, out);
+        ir_print(ir->maps.gradient, out);
     }
 }

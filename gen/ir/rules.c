@@ -79,8 +79,8 @@ static void check_problem_names(struct rule *r)
         check_problem_name(r, ir->final[i].name, 0);
     for (int i = 0; i < ir->n_inputs; i++)
         check_problem_name(r, ir->input[i].name, ir->input[i].line);
-    for (int i = 0; i < ir->n_tensors; i++)
-        check_problem_name(r, ir->tensor[i].name, ir->tensor[i].line);
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        check_problem_name(r, ir->maps.tensor[i].name, ir->maps.tensor[i].line);
     for (int i = 0; i < ir->n_free; i++)
         check_problem_name(r, ir->free_name[i], 0);
 }

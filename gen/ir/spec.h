@@ -5,6 +5,7 @@
 #ifndef LATHE_GEN_SPEC_H
 #define LATHE_GEN_SPEC_H
 
+#include "gen/ir/attention_lowered.h"
 #include "gen/ir/ir.h"
 #include "gen/ir/linear_slots.h"
 #include "runtime/recipe/recipe.h"
@@ -50,13 +51,6 @@ enum input_rows {
     INPUT_ROW    /* [rows, n], of floats, read at (at.row, at.i): a tensor of x's shape */
 };
 
-/* A traced function: its results. Empty where n_roots is 0. */
-struct ir_fn {
-    int n_roots;
-    int root[MAX_ROOTS];
-    struct ir_at at; /* of the function's first line: constants have no place of their own */
-};
-
 /* One stage of a vector mod. ELEMENT: x -> y (root 0). Pairs: lo, hi -> lo, hi (roots 0, 1). */
 enum stage_form { STAGE_ELEMENT, STAGE_HALF, STAGE_INTERLEAVED };
 struct ir_stage {
@@ -78,35 +72,6 @@ struct scale_name { /* a row state or a final */
     bool total;  /* rowwise results: added up over all rows */
     int first;   /* so many elements of the row, and */
     double fill; /* this for those that it lacks; 0: all of them */
-};
-
-/* How the row state of a lowered online function goes from tile to tile: attention/rescale.c. */
-enum row_path {
-    ROWS_EXACT,     /* every tile as online_fwd says */
-    ROWS_DEFERRED,  /* but weights and o are normalised once, at the end: attention/normalise_late.c */
-    ROWS_STATELESS, /* there is none: weights by element */
-    ROWS_BOUNDED,   /* scores are bounded: a constant takes the place of the running maximum */
-    ROWS_LAZY       /* the running maximum may stay where it is: raised only when it grew by much */
-};
-struct rescale {
-    enum row_path path;
-    int state;         /* LAZY: which row state is the maximum */
-    struct ir_fn kept; /* LAZY: online_fwd for a tile in which the maximum stays; roots as there */
-    int now;           /* LAZY: what the maximum becomes: a node of online_fwd */
-    int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
-    double low, high;  /* BOUNDED: of the scores */
-    bool masked_once;  /* an element of a dead pair is set to `dead` in pass 0, and nothing else has to be
-                        selected */
-    double dead;
-    char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
-};
-
-/* A value of pairs that grows by `slope`, which is fixed for a head, from one key to the next. Both are
- * nodes. */
-enum { MAX_KEY_STRIDES = 8 };
-struct key_stride {
-    int node;
-    int slope;
 };
 
 /* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the
@@ -154,6 +119,14 @@ struct ir_map {
     struct map_scatter scatter[MAX_SCATTERS];
 };
 
+struct ir_maps {
+    int n_maps;
+    struct ir_map map[MAX_MAPS];
+    int n_tensors;
+    struct map_tensor tensor[MAX_TENSORS];
+    struct ir *gradient; /* the backward pass, an elementwise operator itself; owned, NULL in copies */
+};
+
 /* Linear attention: S_t = D_t o S_(t-1) + k_t' v_t, o_t = scale q_t S_t, token by token of a sequence. */
 struct ir_linear {
     /* The slots of linear_slots.def. decay, root 0: the natural logarithm of D_t, <= 0; empty: there is none.
@@ -173,28 +146,6 @@ struct ir_linear {
     bool all_tokens; /* causal = false: every token reads the sum over all of its sequence */
     bool reverse;    /* from the last token of a sequence to its first */
     bool read_first; /* a, or the key of the delta rule, reads the state before it is decayed */
-};
-
-/* What a mask reads on a tile lies in a box of indices: `count` of each dim, all 1 beyond those that vary;
-   `load` reads at their LEAF_PLACE. All are nodes. */
-struct mask_box {
-    int count[BOX_DIMS];
-    int load;
-};
-
-/* A mask's keys_left is the same on aligned blocks of so many rows and keys; 0: of any number. bounds: as
-   `bounds`, of a tile within such a block; where some pair may be live, keys_left holds on all of it. */
-struct mask_blocks {
-    int rows, keys;
-    struct ir_fn bounds; /* empty: there are no such blocks */
-};
-
-/* A mask that leaves a row, of its interval, the keys of n listed blocks of `keys` each, and nothing else.
-   entry: node, the block at LEAF_PLACE of the list. */
-struct selected_blocks {
-    int n; /* 0: the mask is another one */
-    int keys;
-    int entry;
 };
 
 /* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
@@ -231,8 +182,6 @@ struct ir {
     struct scale_name final[MAX_STATE];
     struct ir_fn online;   /* roots: weight, o_scale, then the new states; from LEAF_S and LEAF_STATE */
     struct ir_fn epilogue; /* roots: factor of o, then the finals; from LEAF_STATE */
-    struct ir_fn
-        empty; /* of a lowered spec: the finals of a row without live pairs; where one is NaN, it is -inf */
     struct ir_fn forward;  /* root 0: the final weight; from LEAF_S and LEAF_FINAL */
     struct ir_fn combine;  /* roots: factor of each part's o, then the merged row state, both before the
                               epilogue; from LEAF_SPLIT_STATE. May be empty */
@@ -253,37 +202,12 @@ struct ir {
     bool qk2;    /* attention: q2 and k2 are what q and k go on with, in memory of their own */
     bool v_is_k; /* attention: v is the first d_v elements of k, and no argument */
 
-    struct rescale rescale; /* of a lowered spec */
-    int n_key_strides;
-    struct key_stride key_stride[MAX_KEY_STRIDES]; /* the same, see attention/key_strides.c */
-    /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
-       span Q); and it leaves those for which keys_left holds, where that is not empty. */
-    struct ir_fn key_interval;
-    struct ir_fn keys_left;
-    /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too; a third
-       root, where there is a keys_left: it certainly holds everywhere. */
-    struct ir_fn read_bounds; /* empty: nothing is gained */
-    int read_open;            /* as `open` */
-    int n_reads;
-    int read[MAX_MASK_READS]; /* nodes: reads of integers by row or by column */
-    int n_boxes;
-    struct mask_box
-        box[MAX_MASK_BOXES]; /* reads of integers by both, of whose indices the tile tells the ends */
-
-    struct mask_blocks blocks;       /* of a lowered spec, see attention/mask_blocks.c */
-    struct selected_blocks selected; /* the same, see attention/selected.c */
-
     /* linear attention, with mod[] and scale as attention has them; what kernels and reports ask about it:
        gen/linear/linear.h */
     struct ir_linear linear;
 
-    /* elementwise */
-    int n_maps;
-    struct ir_map map[MAX_MAPS];
-    int n_tensors;
-    struct map_tensor tensor[MAX_TENSORS];
-    struct ir *gradient; /* its backward pass, an elementwise operator itself; owned, NULL in copies */
-
+    struct ir_maps maps;              /* elementwise */
+    struct attention_lowered lowered; /* of attention, as lowering fills it: nothing of it in a spec */
     struct ir_log *log; /* who is shown what each pass of lowering changes; NULL: nobody (ir/log.h) */
 
     int n_nodes;

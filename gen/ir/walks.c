@@ -83,7 +83,7 @@ struct ir *ir_clone(const struct ir *ir)
     if (!copy)
         return NULL;
     *copy = *ir;
-    copy->gradient = NULL;
+    copy->maps.gradient = NULL;
     size_t node_bytes = (size_t)ir->capacity * sizeof *ir->node;
     size_t table_bytes = (size_t)ir->table_size * sizeof *ir->table;
     copy->node = malloc(node_bytes);

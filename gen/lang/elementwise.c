@@ -1,7 +1,7 @@
 /*
  * elementwise.c: the maps of an elementwise spec: their dims, operands and results, and the function of a
- * point, which is called once with traced arguments. In: the table a constructor was given. Out: ir->map,
- * ir->tensor.
+ * point, which is called once with traced arguments. In: the table a constructor was given. Out:
+ * ir->maps.map, ir->maps.tensor.
  */
 #include "gen/lang/slots.h"
 #include "gen/ir/kind.h"
@@ -119,21 +119,21 @@ static void operand_options(lua_State *lua, struct map_tensor *t, int table)
 static void check_alias_is_free(lua_State *lua, const struct map_tensor *t, int alias)
 {
     const struct ir *ir = tracer_of(lua)->ir;
-    for (int i = 0; i < ir->n_tensors; i++)
-        if (ir->tensor[i].alias == alias)
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        if (ir->maps.tensor[i].alias == alias)
             luaL_error(lua,
                        "result '%s': alias '%s' is taken by the result '%s'; name another operand, or leave "
                        "alias out",
-                       t->name, ir->tensor[alias].name, ir->tensor[i].name);
+                       t->name, ir->maps.tensor[alias].name, ir->maps.tensor[i].name);
 }
 
 /* The operand whose memory a result may share: the same elements for the same point. */
 static int find_alias(lua_State *lua, const struct ir_map *map, const struct map_tensor *t, const char *name)
 {
     const struct ir *ir = tracer_of(lua)->ir;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *o = &ir->tensor[i];
-        if (o->map != map - ir->map || o->use != USE_READ || strcmp(o->name, name) != 0)
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *o = &ir->maps.tensor[i];
+        if (o->map != map - ir->maps.map || o->use != USE_READ || strcmp(o->name, name) != 0)
             continue;
         if (o->form != t->form || o->n_dims != t->n_dims || memcmp(o->dim, t->dim, (size_t)t->n_dims) != 0 ||
             o->dtype != t->dtype || o->optional)
@@ -177,9 +177,9 @@ static void check_dither(lua_State *lua, const struct map_tensor *t)
 static int find_slot(lua_State *lua, const struct ir_map *map, const struct map_tensor *t, const char *name)
 {
     const struct ir *ir = tracer_of(lua)->ir;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *o = &ir->tensor[i];
-        if (o->map != map - ir->map || o->use != USE_READ || strcmp(o->name, name) != 0)
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *o = &ir->maps.tensor[i];
+        if (o->map != map - ir->maps.map || o->use != USE_READ || strcmp(o->name, name) != 0)
             continue;
         if (o->dtype != LATHE_I32 || o->optional || memchr(o->dim, map->n_over - 1, (size_t)o->n_dims))
             luaL_error(lua,
@@ -195,7 +195,7 @@ static int find_slot(lua_State *lua, const struct ir_map *map, const struct map_
 /* Every dim of 'over' is the slot's or the result's own. */
 static void check_slot(lua_State *lua, const struct ir_map *map, const struct map_tensor *t)
 {
-    const struct map_tensor *o = &tracer_of(lua)->ir->tensor[t->slot - 1];
+    const struct map_tensor *o = &tracer_of(lua)->ir->maps.tensor[t->slot - 1];
     bool apart = o->n_dims + t->n_dims == map->n_over;
     for (int d = 0; d < o->n_dims; d++)
         apart = apart && !memchr(t->dim, o->dim[d], (size_t)t->n_dims);
@@ -263,10 +263,10 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
     }
     if (scalar)
         luaL_error(lua, "'%s' must be tensor(dtype, dims...); no dims: all of 'over'", name);
-    if (ir->n_tensors == MAX_TENSORS)
+    if (ir->maps.n_tensors == MAX_TENSORS)
         luaL_error(lua, "more than %d operands and results", MAX_TENSORS);
-    struct map_tensor *t = &ir->tensor[ir->n_tensors];
-    *t = (struct map_tensor){.map = (uint8_t)(map - ir->map),
+    struct map_tensor *t = &ir->maps.tensor[ir->maps.n_tensors];
+    *t = (struct map_tensor){.map = (uint8_t)(map - ir->maps.map),
                              .use = is_result ? USE_STORE : USE_READ,
                              .alias = -1,
                              .dither = -1,
@@ -308,7 +308,7 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
         luaL_error(lua, "'%s': in a map with list = true every tensor has the one dim of 'over'", name);
     lua_settop(lua, table);
     tracer->function = field;
-    ir->n_tensors++;
+    ir->maps.n_tensors++;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -347,9 +347,9 @@ static int unknown_operand(lua_State *lua)
 {
     const struct tracer *t = tracer_of(lua);
     struct nearest nearest = {.word = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?"};
-    for (int i = 0; i < t->ir->n_tensors; i++)
-        if (&t->ir->map[t->ir->tensor[i].map] == t->map && t->ir->tensor[i].use == USE_READ)
-            lathe__nearest_try(&nearest, t->ir->tensor[i].name);
+    for (int i = 0; i < t->ir->maps.n_tensors; i++)
+        if (&t->ir->maps.map[t->ir->maps.tensor[i].map] == t->map && t->ir->maps.tensor[i].use == USE_READ)
+            lathe__nearest_try(&nearest, t->ir->maps.tensor[i].name);
     return luaL_error(lua, "there is no operand '%s' here%s", nearest.word, lathe__nearest_text(&nearest));
 }
 
@@ -381,9 +381,9 @@ static void push_operands(lua_State *lua, const struct ir_map *map)
 {
     struct ir *ir = tracer_of(lua)->ir;
     lua_newtable(lua);
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
-        if (t->map != map - ir->map || t->use != USE_READ)
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
+        if (t->map != map - ir->maps.map || t->use != USE_READ)
             continue;
         if (t->form == STAGE_ELEMENT) {
             push_value(lua, ir_operand(ir, i, 0));
@@ -454,10 +454,10 @@ static void take_results(lua_State *lua, struct ir_map *map)
     const struct ir *ir = tracer_of(lua)->ir;
     const char *names[MAX_TENSORS + 1] = {NULL};
     int n = 0;
-    for (int i = 0; i < ir->n_tensors; i++)
-        if (ir->tensor[i].map == map - ir->map && ir->tensor[i].use != USE_READ)
-            names[n++] = ir->tensor[i].name;
-    const struct map_tensor *last = &ir->tensor[ir->n_tensors - 1];
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        if (ir->maps.tensor[i].map == map - ir->maps.map && ir->maps.tensor[i].use != USE_READ)
+            names[n++] = ir->maps.tensor[i].name;
+    const struct map_tensor *last = &ir->maps.tensor[ir->maps.n_tensors - 1];
     if (n == 1 && last->form == STAGE_ELEMENT && !lua_istable(lua, -1)) {
         take_result(lua, map, last); /* one result may be returned as it is */
         return;
@@ -476,11 +476,11 @@ static void take_results(lua_State *lua, struct ir_map *map)
         refuse_pair_operand(lua);
         luaL_error(lua, "forward: returns '%s', which is no result of this map", unknown);
     }
-    for (int i = 0; i < ir->n_tensors; i++) {
-        if (ir->tensor[i].map != map - ir->map || ir->tensor[i].use == USE_READ)
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        if (ir->maps.tensor[i].map != map - ir->maps.map || ir->maps.tensor[i].use == USE_READ)
             continue;
-        lua_getfield(lua, table, ir->tensor[i].name);
-        take_result(lua, map, &ir->tensor[i]);
+        lua_getfield(lua, table, ir->maps.tensor[i].name);
+        take_result(lua, map, &ir->maps.tensor[i]);
     }
 }
 
@@ -522,11 +522,11 @@ static void trace_map(struct tracer *t, int table)
 {
     lua_State *lua = t->lua;
     struct ir *ir = t->ir;
-    if (ir->n_maps == MAX_MAPS) {
+    if (ir->maps.n_maps == MAX_MAPS) {
         slot_mistake(t, "elementwise: more than %d maps", MAX_MAPS);
         return;
     }
-    struct ir_map *map = &ir->map[ir->n_maps++];
+    struct ir_map *map = &ir->maps.map[ir->maps.n_maps++];
     const int list = lua_getfield(lua, table, "list");
     if (list != LUA_TNIL && list != LUA_TBOOLEAN)
         slot_mistake(t, "elementwise: 'list' is true or false");

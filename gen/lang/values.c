@@ -457,8 +457,8 @@ static void refuse_operand(lua_State *lua, const char *name)
         luaL_error(lua,
                    "'%s' is an argument of rowwise and no input: an element of x is the first parameter, v",
                    name);
-    for (int i = 0; ir->kind == KIND_ELEMENTWISE && i < ir->n_tensors; i++)
-        if (&ir->map[ir->tensor[i].map] == t->map && strcmp(ir->tensor[i].name, name) == 0)
+    for (int i = 0; ir->kind == KIND_ELEMENTWISE && i < ir->maps.n_tensors; i++)
+        if (&ir->maps.map[ir->maps.tensor[i].map] == t->map && strcmp(ir->maps.tensor[i].name, name) == 0)
             luaL_error(lua, "'%s' is an operand and no input: write v.%s", name, name);
 }
 

@@ -45,7 +45,7 @@ static int constant_leaf(struct rewriter *r, const struct ir_node *n)
     if (n->op == OP_LOAD && rewrite_leaves_out(r, r->w->input[n->index].name))
         return ir_const(r->w, r->w->input[n->index].default_value, (enum ir_type)n->type);
     if (n->op == OP_PARAM && n->index >= LEAF_TENSOR && n->index < LEAF_READ) {
-        const struct map_tensor *t = &r->w->tensor[(n->index - LEAF_TENSOR) / 2];
+        const struct map_tensor *t = &r->w->maps.tensor[(n->index - LEAF_TENSOR) / 2];
         if (t->optional && rewrite_leaves_out(r, t->name))
             return ir_const(r->w, t->default_value, (enum ir_type)n->type);
     }
@@ -447,8 +447,8 @@ bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struc
     if (!kinds[ir->kind].points)
         return problem->dtype[DTYPE_USUAL] != LATHE_F32;
     bool narrow = false;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         const int arg = lathe__arg_find(sig, t->name, 0);
         if (t->use == USE_READ || arg < 0 || (t->alias < 0 && !arg_in(problem->present, arg)))
             continue;

@@ -62,7 +62,7 @@ lathe_status kernel_print_passes(struct ir *ir, lathe_pass pass, const struct si
                                  const struct problem *problem, const struct device *device,
                                  struct text_buf *out, lathe_error *err)
 {
-    struct ir *const pool[] = {ir, ir->gradient};
+    struct ir *const pool[] = {ir, ir->maps.gradient};
     struct kernel_request request;
     struct ir_log log = {.out = out};
     for (int i = 0; i < 2; i++)

@@ -75,8 +75,8 @@ static double pair_outputs(const struct bench *b)
     double sum = 0;
     for (const char *const *result = proofs_of(ir)->results; *result; result++)
         sum += pair_with_seed(b, *result);
-    for (int i = 0; i < ir->n_tensors; i++)
-        sum += ir->tensor[i].use == USE_READ ? 0 : pair_with_seed(b, ir->tensor[i].name);
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        sum += ir->maps.tensor[i].use == USE_READ ? 0 : pair_with_seed(b, ir->maps.tensor[i].name);
     for (int i = 0; i < ir->n_finals; i++)
         sum += pair_with_seed(b, ir->final[i].name);
     return sum;
@@ -124,9 +124,9 @@ static void drop_infinite_outputs(const struct bench *b)
     const struct ir *ir = b->p->ir;
     for (const char *const *result = proofs_of(ir)->results; *result; result++)
         drop_infinite(b, *result);
-    for (int i = 0; i < ir->n_tensors; i++)
-        if (ir->tensor[i].use != USE_READ)
-            drop_infinite(b, ir->tensor[i].name);
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        if (ir->maps.tensor[i].use != USE_READ)
+            drop_infinite(b, ir->maps.tensor[i].name);
     for (int k = 0; k < ir->n_finals; k++)
         drop_infinite(b, ir->final[k].name);
 }
@@ -185,9 +185,9 @@ static int culprit(const struct ir *ir, const char *name)
     for (int i = 0; i < ir->n_inputs; i++)
         if (strcmp(ir->input[i].name, name) == 0)
             return ir->input[i].line;
-    for (int i = 0; i < ir->n_tensors; i++)
-        if (strcmp(ir->tensor[i].name, name) == 0)
-            return ir->tensor[i].line;
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        if (strcmp(ir->maps.tensor[i].name, name) == 0)
+            return ir->maps.tensor[i].line;
     return proofs_of(ir)->line_of(ir, name);
 }
 
@@ -354,9 +354,9 @@ static lathe_status check_all(struct bench *b, lathe_error *err)
     for (const char *const *t = proofs_of(ir)->tensors; *t && status == LATHE_OK; t++)
         if (lathe__arg_find(&b->p->forward, *t, 0) >= 0)
             status = check_variable(b, *t, err);
-    for (int i = 0; i < ir->n_tensors && status == LATHE_OK; i++)
-        if (ir->tensor[i].grad)
-            status = check_variable(b, ir->tensor[i].name, err);
+    for (int i = 0; i < ir->maps.n_tensors && status == LATHE_OK; i++)
+        if (ir->maps.tensor[i].grad)
+            status = check_variable(b, ir->maps.tensor[i].name, err);
     for (int i = 0; i < ir->n_inputs && status == LATHE_OK; i++)
         if (ir->input[i].grad)
             status = check_variable(b, ir->input[i].name, err);
@@ -416,9 +416,9 @@ static void conclude(const struct bench *b)
 static void add_points(const struct ir *ir, int64_t *dim)
 {
     static const int64_t few[MAX_FREE_SYMS] = {2, 3, 4, 5, 2, 3, 2, 4};
-    for (int m = 0; m < ir->n_maps; m++)
-        for (int k = 0; k < ir->map[m].n_over; k++)
-            dim[ir->map[m].over[k]] = few[ir->map[m].over[k] - SYM_FREE];
+    for (int m = 0; m < ir->maps.n_maps; m++)
+        for (int k = 0; k < ir->maps.map[m].n_over; k++)
+            dim[ir->maps.map[m].over[k]] = few[ir->maps.map[m].over[k] - SYM_FREE];
 }
 
 /* Is there anything that a gradient is taken by? */
@@ -428,8 +428,8 @@ static bool has_variables(const struct prover *p)
     bool found = false;
     for (const char *const *t = proofs_of(ir)->tensors; *t; t++)
         found |= lathe__arg_find(&p->forward, *t, 0) >= 0;
-    for (int i = 0; i < ir->n_tensors; i++)
-        found |= ir->tensor[i].grad;
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        found |= ir->maps.tensor[i].grad;
     for (int i = 0; i < ir->n_inputs; i++)
         found |= ir->input[i].grad;
     return found;
@@ -439,7 +439,7 @@ void prove_gradients(struct prover *p, struct proof *out)
 {
     const struct kind_proofs *proofs = proofs_of(p->ir);
     proof_begin(out, "gradients", BOUND);
-    if ((kinds[p->ir->kind].points && !p->ir->gradient) || !has_variables(p)) {
+    if ((kinds[p->ir->kind].points && !p->ir->maps.gradient) || !has_variables(p)) {
         out->applies = false; /* lists have none */
         return;
     }

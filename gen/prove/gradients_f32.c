@@ -151,9 +151,9 @@ static lathe_status judge_all(struct bench *b, lathe_error *err)
 static void take_sizes(const struct prover *p, int64_t *dim)
 {
     memcpy(dim, proofs_of(p->ir)->sizes[0].dim, SYM_COUNT * sizeof *dim);
-    for (int m = 0; m < p->ir->n_maps; m++)
-        for (int k = 0; k < p->ir->map[m].n_over; k++)
-            dim[p->ir->map[m].over[k]] = k + 1 < p->ir->map[m].n_over ? 2 : POINTS;
+    for (int m = 0; m < p->ir->maps.n_maps; m++)
+        for (int k = 0; k < p->ir->maps.map[m].n_over; k++)
+            dim[p->ir->maps.map[m].over[k]] = k + 1 < p->ir->maps.map[m].n_over ? 2 : POINTS;
 }
 
 /* What a size refuses is judged elsewhere. */
@@ -181,7 +181,7 @@ static bool applies(const struct ir *ir)
     for (int m = 0; m < MOD_COUNT; m++)
         mods |= ir->mod[m].n_stages > 0;
     if (kinds[ir->kind].points)
-        return ir->gradient != NULL;
+        return ir->maps.gradient != NULL;
     return !proofs_of(ir)->rows_apart || mods;
 }
 

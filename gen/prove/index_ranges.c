@@ -112,9 +112,9 @@ static void search_close(struct search *s)
 static bool is_own_size(const struct ir *ir, const struct sig_dim *dim)
 {
     bool own = dim->literal == 0 && dim->sym >= SYM_FREE;
-    for (int m = 0; m < ir->n_maps && own; m++)
-        for (int k = 0; k < ir->map[m].n_over; k++)
-            own &= ir->map[m].over[k] != dim->sym;
+    for (int m = 0; m < ir->maps.n_maps && own; m++)
+        for (int k = 0; k < ir->maps.map[m].n_over; k++)
+            own &= ir->maps.map[m].over[k] != dim->sym;
     return own;
 }
 

@@ -29,16 +29,16 @@ static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed, co
         if (in->dtype != LATHE_I32 && in->dtype != LATHE_U8)
             in->dtype = LATHE_NONE;
     }
-    for (int i = 0; i < p->ir->n_tensors; i++) {
-        struct map_tensor *t = &p->ir->tensor[i];
+    for (int i = 0; i < p->ir->maps.n_tensors; i++) {
+        struct map_tensor *t = &p->ir->maps.tensor[i];
         if (t->dtype != LATHE_I32 && t->dtype != LATHE_U8)
             t->dtype = LATHE_NONE;
     }
     const struct kind_proofs *proofs = proofs_of(p->ir);
     if (proofs->derive && !proofs->derive(p))
         return false;
-    for (int m = 0; m < p->ir->n_maps; m++)
-        p->ir->map[m].list = false; /* a list of one tensor */
+    for (int m = 0; m < p->ir->maps.n_maps; m++)
+        p->ir->maps.map[m].list = false; /* a list of one tensor */
     signature_make(p->ir, LATHE_FORWARD, &p->forward);
     signature_make(p->ir, LATHE_BACKWARD, &p->backward);
     if (!reach_open(p) || (proofs->open && !proofs->open(p)))

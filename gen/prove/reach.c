@@ -53,8 +53,8 @@ static bool *mark_spec(const struct ir *ir)
     for (int m = 0; used && scratch && m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             mark_fn(ir, &ir->mod[m].stage[s].fn, used, scratch);
-    for (int m = 0; used && scratch && m < ir->n_maps; m++)
-        mark_fn(ir, &ir->map[m].fn, used, scratch);
+    for (int m = 0; used && scratch && m < ir->maps.n_maps; m++)
+        mark_fn(ir, &ir->maps.map[m].fn, used, scratch);
     if (!scratch) {
         free(used);
         used = NULL;

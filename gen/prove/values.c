@@ -112,15 +112,15 @@ static void take_moved(struct bench *b)
 static int root_of(const struct ir *ir, const char *name)
 {
     int root[MAX_MAPS] = {0};
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *t = &ir->tensor[i];
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        const struct map_tensor *t = &ir->maps.tensor[i];
         if (t->use != USE_STORE && t->use != USE_SUM)
             continue;
         if (strcmp(t->name, name) == 0)
-            return ir->map[t->map].fn.root[root[t->map]];
+            return ir->maps.map[t->map].fn.root[root[t->map]];
         root[t->map] += t->form == STAGE_ELEMENT ? 1 : 2;
     }
-    return proofs_of(ir)->root_of ? proofs_of(ir)->root_of(ir, name) : ir->map[0].fn.root[0];
+    return proofs_of(ir)->root_of ? proofs_of(ir)->root_of(ir, name) : ir->maps.map[0].fn.root[0];
 }
 
 static double largest_of(const double *value, int64_t n)
@@ -218,8 +218,8 @@ static lathe_status judge_all(struct bench *b, lathe_error *err)
 /* One dim of every map is longer than the others, as far as there is time for it. */
 static void lengthen(const struct prover *p, int which, int64_t length, int64_t *dim)
 {
-    for (int m = 0; m < p->ir->n_maps; m++) {
-        const struct ir_map *map = &p->ir->map[m];
+    for (int m = 0; m < p->ir->maps.n_maps; m++) {
+        const struct ir_map *map = &p->ir->maps.map[m];
         const int k = which < 0 ? map->n_over - 1 : which % map->n_over;
         int64_t points = 1;
         for (int i = 0; i < map->n_over; i++)
@@ -233,9 +233,9 @@ static void lengthen(const struct prover *p, int which, int64_t length, int64_t 
 static bool is_over(const struct ir *ir, int sym)
 {
     bool found = false;
-    for (int m = 0; m < ir->n_maps; m++)
-        for (int k = 0; k < ir->map[m].n_over; k++)
-            found |= ir->map[m].over[k] == sym;
+    for (int m = 0; m < ir->maps.n_maps; m++)
+        for (int k = 0; k < ir->maps.map[m].n_over; k++)
+            found |= ir->maps.map[m].over[k] == sym;
     return found;
 }
 
@@ -262,12 +262,12 @@ static void sizes(const struct prover *p, int layout, enum data_size size, int64
     dim[SYM_D] = dim[SYM_D2] = dim[SYM_D_V] = layout == 0 ? 8 : p->reach.head_dim;
     dim[SYM_ROWS] = layout == 0 ? 6 : 2;
     dim[SYM_N] = layout == 0 ? 13 : p->reach.row;
-    for (int m = 0; m < p->ir->n_maps; m++)
-        for (int k = 0; k < p->ir->map[m].n_over; k++)
-            dim[p->ir->map[m].over[k]] = few[p->ir->map[m].over[k] - SYM_FREE];
-    for (int m = 0; m < p->ir->n_maps && size != DATA_REACH && !p->reach.by_index;
+    for (int m = 0; m < p->ir->maps.n_maps; m++)
+        for (int k = 0; k < p->ir->maps.map[m].n_over; k++)
+            dim[p->ir->maps.map[m].over[k]] = few[p->ir->maps.map[m].over[k] - SYM_FREE];
+    for (int m = 0; m < p->ir->maps.n_maps && size != DATA_REACH && !p->reach.by_index;
          m++) /* of both signs, nearly always */
-        dim[p->ir->map[m].over[p->ir->map[m].n_over - 1]] = POINTS;
+        dim[p->ir->maps.map[m].over[p->ir->maps.map[m].n_over - 1]] = POINTS;
     if (layout > 0)
         lengthen(p, layout - 2, layout == 1 ? 40 : p->reach.row, dim);
     if (layout > 1 && p->reach.table > 0)
@@ -293,8 +293,8 @@ static void take_ends(struct bench *b, const int64_t *dim)
 static int layouts(const struct prover *p)
 {
     int n = 0;
-    for (int m = 0; m < p->ir->n_maps && p->reach.by_index; m++)
-        n = p->ir->map[m].n_over > n ? p->ir->map[m].n_over : n;
+    for (int m = 0; m < p->ir->maps.n_maps && p->reach.by_index; m++)
+        n = p->ir->maps.map[m].n_over > n ? p->ir->maps.map[m].n_over : n;
     return p->quick ? 1 : 2 + n;
 }
 

@@ -99,8 +99,8 @@ static bool is_read(const struct ir *ir, int input)
     bool read = false;
     for (int i = 0; i < ir->n_nodes; i++)
         read |= (ir->node[i].op == OP_LOAD || ir->node[i].op == OP_SCALAR) && ir->node[i].index == input;
-    for (int i = 0; i < ir->n_tensors; i++)
-        read |= ir->tensor[i].use == USE_STORE && ir->tensor[i].dither == input;
+    for (int i = 0; i < ir->maps.n_tensors; i++)
+        read |= ir->maps.tensor[i].use == USE_STORE && ir->maps.tensor[i].dither == input;
     for (int i = 0; i < ir->n_inputs; i++)
         read |= strcmp(ir->input[i].range.sorted_by, ir->input[input].name) == 0;
     return read;

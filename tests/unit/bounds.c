@@ -487,7 +487,7 @@ static double box_value(const struct ir *ir, const struct table *x, const struct
 
 static void box_of_tile(const struct ir *ir, const struct table *x, const struct tile_at *t, double *range)
 {
-    const struct mask_box *box = &ir->box[0];
+    const struct mask_box *box = &ir->lowered.box[0];
     const double nothing[2] = {0, 0};
     range[0] = 1e9;
     range[1] = -1e9;
@@ -513,9 +513,9 @@ TEST(tables_of_blocks_are_read_in_boxes)
         x.entry[i] = rand() % 4;
     x.arg = (lathe_arg){"s", x.entry, LATHE_I32, 2, x.shape, NULL};
     bounds_build_reads(ir);
-    CHECK_EQ(ir->n_reads, 0);
-    CHECK_EQ(ir->n_boxes, 1);
-    CHECK_EQ(ir->read_open, -1);
+    CHECK_EQ(ir->lowered.n_reads, 0);
+    CHECK_EQ(ir->lowered.n_boxes, 1);
+    CHECK_EQ(ir->lowered.read_open, -1);
     CHECK(!tile_map_of_ranges(ir));
     for (int i = 0; i < 300; i++) {
         struct tile_at t = {.row0 = rand() % 50};
@@ -529,8 +529,8 @@ TEST(tables_of_blocks_are_read_in_boxes)
         for (int64_t row = t.row0; row <= t.row1; row++)
             for (int64_t kv = t.kv0; kv <= t.kv1; kv++)
                 live += x.entry[row / 8 * WIDE + kv / 8] >= 2 && kv + 40 >= row;
-        const bool all = box_value(ir, &x, &t, ir->read_bounds.root[0], 0, 0, range) != 0;
-        const bool some = box_value(ir, &x, &t, ir->read_bounds.root[1], 0, 0, range) != 0;
+        const bool all = box_value(ir, &x, &t, ir->lowered.read_bounds.root[0], 0, 0, range) != 0;
+        const bool some = box_value(ir, &x, &t, ir->lowered.read_bounds.root[1], 0, 0, range) != 0;
         CHECK(!all || live == pairs);
         CHECK(some || live == 0);
         decided += all || !some;

@@ -69,15 +69,15 @@ static enum tile_class class_of_ranges(const struct ir *ir, const struct data *d
     at_pair(&env, ir, d, 0, &kv);
     for (int p = LEAF_ROW0; p < LEAF_TENSOR; p++)
         env.param[p] = &corner[p - LEAF_ROW0];
-    for (int p = 0; p < 2 * ir->n_reads; p++)
+    for (int p = 0; p < 2 * ir->lowered.n_reads; p++)
         env.param[LEAF_READ + p] = &range[p];
-    if (!eval_run(&env, ir->read_bounds.root, ir->read_bounds.n_roots)) { /* beyond 2^31 */
+    if (!eval_run(&env, ir->lowered.read_bounds.root, ir->lowered.read_bounds.n_roots)) { /* beyond 2^31 */
         eval_free(&env);
         return TILE_SOME;
     }
-    bool all = env.value[ir->read_bounds.root[0]][0] != 0;
-    bool some = env.value[ir->read_bounds.root[1]][0] != 0;
-    *rest = ir->read_bounds.n_roots > 2 && env.value[ir->read_bounds.root[2]][0] != 0;
+    bool all = env.value[ir->lowered.read_bounds.root[0]][0] != 0;
+    bool some = env.value[ir->lowered.read_bounds.root[1]][0] != 0;
+    *rest = ir->lowered.read_bounds.n_roots > 2 && env.value[ir->lowered.read_bounds.root[2]][0] != 0;
     eval_free(&env);
     return all ? TILE_ALL : some ? TILE_SOME : TILE_NONE;
 }
@@ -87,12 +87,12 @@ static enum tile_class class_by_reads(const struct ir *ir, const struct data *d,
                                       bool *rest)
 {
     double range[2 * MAX_MASK_READS];
-    for (int k = 0; k < ir->n_reads; k++) {
+    for (int k = 0; k < ir->lowered.n_reads; k++) {
         range[2 * k] = 1e9;
         range[2 * k + 1] = -1e9;
         for (int row = (int)t->row0; row <= t->row1; row++)
             for (int key = (int)t->kv0; key <= t->kv1; key++) {
-                double v = value_at(ir, d, ir->read[k], row, key);
+                double v = value_at(ir, d, ir->lowered.read[k], row, key);
                 range[2 * k] = v < range[2 * k] ? v : range[2 * k];
                 range[2 * k + 1] = v > range[2 * k + 1] ? v : range[2 * k + 1];
             }
@@ -120,7 +120,7 @@ static void compare_reads(const char *mask, bool sorted, int *decided, int *unif
     struct ir *ir = load_spec(text);
     key_interval_pass(ir);
     bounds_build_reads(ir);
-    CHECK(ir->n_reads > 0);
+    CHECK(ir->lowered.n_reads > 0);
     make_data(&d, sorted);
     for (int i = 0; i < 150; i++) {
         struct tile_at t = {.row0 = rand() % (ROWS - 6)};
@@ -133,7 +133,7 @@ static void compare_reads(const char *mask, bool sorted, int *decided, int *unif
         enum tile_class truth = n == 0 ? TILE_NONE : n == pairs ? TILE_ALL : TILE_SOME;
         enum tile_class claim = class_by_reads(ir, &d, &t, &rest);
         if (rest)
-            CHECK_EQ(live_pairs(ir, &d, &t, ir->keys_left.root[0]), pairs);
+            CHECK_EQ(live_pairs(ir, &d, &t, ir->lowered.keys_left.root[0]), pairs);
         *cut += rest && claim == TILE_SOME;
         if (claim != TILE_SOME)
             CHECK_EQ(claim, truth);
@@ -207,10 +207,10 @@ TEST(ids_that_would_wrap_decide_nothing)
         bounds_build_reads(ir);
         make_data(&d, true);
         const bool swapped =
-            ir->n_reads == 2 && strcmp(ir->input[ir->node[ir->read[0]].index].name, "b") == 0;
+            ir->lowered.n_reads == 2 && strcmp(ir->input[ir->node[ir->lowered.read[0]].index].name, "b") == 0;
         const double *r = cases[i].range;
         const double turned[4] = {r[2], r[3], r[0], r[1]};
-        CHECK_EQ(ir->n_reads, 2);
+        CHECK_EQ(ir->lowered.n_reads, 2);
         CHECK_EQ(class_of_ranges(ir, &d, &t, swapped ? turned : r, &rest), cases[i].claim);
         ir_free(ir);
     }

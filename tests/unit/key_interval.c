@@ -82,22 +82,23 @@ TEST(interval_and_rest_are_the_mask)
 {
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct ir *w = cut(CASES[i].mask);
-        CHECK_EQ(w->keys_left.n_roots > 0, CASES[i].rest);
+        CHECK_EQ(w->lowered.keys_left.n_roots > 0, CASES[i].rest);
         for (int pair = 0; pair < QUERIES * KEYS; pair++) {
             const double kv = pair % KEYS;
             struct eval_env env = {.ir = w, .axis = SPAN_KV, .n = 1};
             env.at[AT_Q] = pair / KEYS - 2;
             env.at_axis[AT_KV] = &kv;
-            const bool in = kv >= value_at(&env, w->key_interval.root[0]) &&
-                            kv <= value_at(&env, w->key_interval.root[1]) &&
-                            (!w->keys_left.n_roots || value_at(&env, w->keys_left.root[0]) != 0);
+            const bool in =
+                kv >= value_at(&env, w->lowered.key_interval.root[0]) &&
+                kv <= value_at(&env, w->lowered.key_interval.root[1]) &&
+                (!w->lowered.keys_left.n_roots || value_at(&env, w->lowered.keys_left.root[0]) != 0);
             if (in != (value_at(&env, w->mask.root[0]) != 0))
                 fprintf(stderr, "%s: q %g, kv %g\n", CASES[i].mask, env.at[AT_Q], kv);
             CHECK_EQ(in, value_at(&env, w->mask.root[0]) != 0);
             eval_free(&env);
         }
-        CHECK(!(w->node[w->key_interval.root[0]].span & SPAN_KV));
-        CHECK(!(w->node[w->key_interval.root[1]].span & SPAN_KV));
+        CHECK(!(w->node[w->lowered.key_interval.root[0]].span & SPAN_KV));
+        CHECK(!(w->node[w->lowered.key_interval.root[1]].span & SPAN_KV));
         ir_free(w);
     }
 }
@@ -105,7 +106,7 @@ TEST(interval_and_rest_are_the_mask)
 TEST(the_rest_is_no_larger_than_it_must_be)
 {
     struct ir *w = cut("return ge(at.q, at.kv) & eq(at.kv % 3, 0)");
-    CHECK(!ir_depends_on(w, w->keys_left.root[0], OP_AT, AT_Q)); /* causality is in the interval */
-    CHECK(ir_depends_on(w, w->key_interval.root[1], OP_AT, AT_Q));
+    CHECK(!ir_depends_on(w, w->lowered.keys_left.root[0], OP_AT, AT_Q)); /* causality is in the interval */
+    CHECK(ir_depends_on(w, w->lowered.key_interval.root[1], OP_AT, AT_Q));
     ir_free(w);
 }

@@ -106,9 +106,9 @@ static enum tile_class class_of(const struct ir *ir, const struct table *t, cons
     fill_env(&env, ir, t, &kv);
     for (int p = LEAF_ROW0; p < LEAF_TENSOR; p++)
         env.param[p] = &corner[p - LEAF_ROW0];
-    CHECK(eval_run(&env, ir->blocks.bounds.root, 2));
-    const bool all = env.value[ir->blocks.bounds.root[0]][0] != 0;
-    const bool some = env.value[ir->blocks.bounds.root[1]][0] != 0;
+    CHECK(eval_run(&env, ir->lowered.blocks.bounds.root, 2));
+    const bool all = env.value[ir->lowered.blocks.bounds.root[0]][0] != 0;
+    const bool some = env.value[ir->lowered.blocks.bounds.root[1]][0] != 0;
     eval_free(&env);
     return all ? TILE_ALL : some ? TILE_SOME : TILE_NONE;
 }
@@ -121,8 +121,8 @@ static int below(int n)
 /* A part of a block, as one that the end of the tensors cuts is. */
 static struct tile_at draw_tile(const struct ir *ir)
 {
-    const int rows = ir->blocks.rows;
-    const int keys = ir->blocks.keys;
+    const int rows = ir->lowered.blocks.rows;
+    const int keys = ir->lowered.blocks.keys;
     struct tile_at t = {.q_start = below(9)};
     t.row0 = below(TOKENS / rows) * rows;
     t.kv0 = below(TOKENS / keys) * keys;
@@ -141,7 +141,7 @@ static void compare(const struct ir *ir, const struct table *t, int *decided)
         if (claim != TILE_SOME)
             CHECK_EQ(n, claim == TILE_ALL ? pairs : 0);
         else /* the interval of keys alone cuts it */
-            CHECK_EQ(live_pairs(ir, t, &tile, ir->keys_left.root[0]), pairs);
+            CHECK_EQ(live_pairs(ir, t, &tile, ir->lowered.keys_left.root[0]), pairs);
         decided[claim]++;
     }
 }
@@ -154,15 +154,15 @@ TEST(blocks_are_found_and_judged)
         struct table t;
         int decided[3] = {0};
         if (CASES[i].rows == NO_BLOCKS) {
-            if (ir->blocks.bounds.n_roots != 0)
+            if (ir->lowered.blocks.bounds.n_roots != 0)
                 fprintf(stderr, "%s\n", CASES[i].mask);
-            CHECK_EQ(ir->blocks.bounds.n_roots, 0);
+            CHECK_EQ(ir->lowered.blocks.bounds.n_roots, 0);
             CHECK(!mask_blocks_hold(ir, 1, 1));
             ir_free(ir);
             continue;
         }
-        CHECK_EQ(ir->blocks.rows, CASES[i].rows);
-        CHECK_EQ(ir->blocks.keys, CASES[i].keys);
+        CHECK_EQ(ir->lowered.blocks.rows, CASES[i].rows);
+        CHECK_EQ(ir->lowered.blocks.keys, CASES[i].keys);
         make_table(&t);
         compare(ir, &t, decided);
         CHECK(decided[TILE_NONE] > 0);

@@ -43,18 +43,18 @@ static struct ir *lowered(const char *name, const char *text, const char *dtype,
 static const char *path_name(const struct ir *w)
 {
     static const char *const name[] = {"exact", "deferred", "stateless", "bounded", "lazy"};
-    return name[w->rescale.path];
+    return name[w->lowered.rescale.path];
 }
 
 static void expect(const char *name, const char *text, const char *dtype, const char *path, const char *why)
 {
     struct ir *w = lowered(name, text, dtype, NULL);
     CHECK_STR(path_name(w), path);
-    if (why && !strstr(w->rescale.why, why))
-        CHECK_STR(w->rescale.why, why);
-    if (w->rescale.path == ROWS_LAZY) {
-        CHECK_EQ(w->node[w->rescale.kept.root[0]].phase, 0);
-        CHECK(w->rescale.watch >= 0);
+    if (why && !strstr(w->lowered.rescale.why, why))
+        CHECK_STR(w->lowered.rescale.why, why);
+    if (w->lowered.rescale.path == ROWS_LAZY) {
+        CHECK_EQ(w->node[w->lowered.rescale.kept.root[0]].phase, 0);
+        CHECK(w->lowered.rescale.watch >= 0);
     }
     ir_free(w);
 }
@@ -209,9 +209,9 @@ TEST(dead_pairs_are_told_once_where_that_is_proved)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ir *w = lowered(cases[i].name, cases[i].text, "bf16", NULL);
-        CHECK_EQ(w->rescale.masked_once, cases[i].once);
+        CHECK_EQ(w->lowered.rescale.masked_once, cases[i].once);
         if (cases[i].once)
-            CHECK(w->rescale.dead == cases[i].dead);
+            CHECK(w->lowered.rescale.dead == cases[i].dead);
         ir_free(w);
     }
 }
@@ -259,7 +259,7 @@ static void run_row(const struct ir *w, const double *qk, const double *v, const
         kv[j] = j;
     struct eval_env env;
     for (int j0 = 0; j0 < KEYS; j0 += TILE) {
-        const struct ir_fn *fn = kept && j0 > 0 ? &w->rescale.kept : &w->online;
+        const struct ir_fn *fn = kept && j0 > 0 ? &w->lowered.rescale.kept : &w->online;
         bind(&env, w, qk + j0, kv + j0, state, input);
         CHECK(eval_run(&env, fn->root, fn->n_roots));
         double scale = env.value[fn->root[1]][0];
@@ -318,8 +318,8 @@ static void check_rows(const char *name, const char *text, const char *dtype)
     struct ir *ir;
     struct ir *w = lowered(name, text, dtype, &ir);
     composed(ir);
-    CHECK(w->rescale.path == ROWS_LAZY || w->rescale.path == ROWS_BOUNDED ||
-          w->rescale.path == ROWS_DEFERRED);
+    CHECK(w->lowered.rescale.path == ROWS_LAZY || w->lowered.rescale.path == ROWS_BOUNDED ||
+          w->lowered.rescale.path == ROWS_DEFERRED);
     srand(5);
     for (int i = 0; i < 128; i++)
         table[i] = (float)draw();
@@ -334,11 +334,11 @@ static void check_rows(const char *name, const char *text, const char *dtype)
         }
         int raised;
         check_row(ir, w, qk, v, &input, false, &raised);
-        if (w->rescale.path != ROWS_LAZY)
+        if (w->lowered.rescale.path != ROWS_LAZY)
             CHECK_EQ(raised, 0);
         else if (size == 4.0)
             CHECK_EQ(raised, slope > 0 ? KEYS / TILE - 1 : 0);
-        if (w->rescale.path == ROWS_LAZY && size == 4.0) {
+        if (w->lowered.rescale.path == ROWS_LAZY && size == 4.0) {
             check_row(ir, w, qk, v, &input, true, &raised);
             CHECK_EQ(raised, 0);
         }

@@ -104,7 +104,7 @@ TEST(what_has_a_slot_has_no_gradient)
     struct ir *ir = load("rope_append", &sig);
     lathe_error err = {0};
     const lathe_arg args[] = {{"q", q, LATHE_F64, 4, queries, NULL}};
-    CHECK(ir->gradient == NULL);
+    CHECK(ir->maps.gradient == NULL);
     signature_make(ir, LATHE_BACKWARD, &sig);
     CHECK(host_backward(ir, &sig, args, 0, &err) != LATHE_OK);
     ir_free(ir);

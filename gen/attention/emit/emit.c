@@ -23,17 +23,17 @@ static int all_roots(const struct attention *a, int *root)
     const struct ir *w = a->e->w;
     const struct ir_fn *fn[] = {&w->mask,
                                 &w->bounds,
-                                &w->key_interval,
-                                &w->keys_left,
+                                &w->lowered.key_interval,
+                                &w->lowered.keys_left,
                                 &a->exact.fn,
                                 a->forward ? &w->epilogue : &w->mask,
-                                a->forward ? &w->empty : &w->mask,
+                                a->forward ? &w->lowered.empty : &w->mask,
                                 &a->kept.fn};
     int n = a->e->back ? backward_pair_roots(a->e->back, root) : 0;
     if (a->e->back)
         n += split_roots(a->e->back, root + n);
-    for (int k = 0; a->online && k < w->n_key_strides; k++)
-        root[n++] = w->key_stride[k].slope;
+    for (int k = 0; a->online && k < w->lowered.n_key_strides; k++)
+        root[n++] = w->lowered.key_stride[k].slope;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         for (int i = 0; i < fn[f]->n_roots; i++)
             root[n++] = fn[f]->root[i];
@@ -65,9 +65,9 @@ static bool collect_key_strides(struct emitter *e, struct step *step)
     bool ok = true;
     step->n_key_strides = 0;
     ir_mark_until(w, step->fn.root, step->fn.n_roots, &step->s.diag, 1, e->mark);
-    for (int k = 0; k < w->n_key_strides; k++)
-        if (e->mark[w->key_stride[k].node] && w->key_stride[k].node != step->s.diag) {
-            ok &= field_add(e, &step->tile, w->key_stride[k].node);
+    for (int k = 0; k < w->lowered.n_key_strides; k++)
+        if (e->mark[w->lowered.key_stride[k].node] && w->lowered.key_stride[k].node != step->s.diag) {
+            ok &= field_add(e, &step->tile, w->lowered.key_stride[k].node);
             step->n_key_strides++;
         }
     return ok;
@@ -75,8 +75,8 @@ static bool collect_key_strides(struct emitter *e, struct step *step)
 
 static bool has_key_stride(const struct ir *w, int node)
 {
-    for (int k = 0; k < w->n_key_strides; k++)
-        if (w->key_stride[k].node == node)
+    for (int k = 0; k < w->lowered.n_key_strides; k++)
+        if (w->lowered.key_stride[k].node == node)
             return true;
     return false;
 }
@@ -101,9 +101,10 @@ static bool collect_structs(struct attention *a)
     a->col = (struct field_set){.type = "col", .object = "c"};
     bool ok = fields_collect(a->e, &a->head, CLASS_HEAD, root, n);
     ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->bounds.root, a->e->w->bounds.n_roots);
-    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->read_bounds.root, a->e->w->read_bounds.n_roots);
-    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->blocks.bounds.root,
-                         a->e->w->blocks.bounds.n_roots);
+    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->lowered.read_bounds.root,
+                         a->e->w->lowered.read_bounds.n_roots);
+    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->lowered.blocks.bounds.root,
+                         a->e->w->lowered.blocks.bounds.n_roots);
     drop_corner_values(a->e->w, &a->head);
     ok &= fields_collect(a->e, &a->row, CLASS_ROW, root, n);
     ok &= fields_collect(a->e, &a->col, CLASS_COL, root, n);
@@ -237,8 +238,8 @@ static int tile_field(const struct step *step, int node)
 /* A field of the tile is what a value with a key stride is at the thread's first key. */
 static void name_key_strides(struct emitter *e, const struct step *step)
 {
-    for (int k = 0; k < e->w->n_key_strides; k++) {
-        const struct key_stride one = e->w->key_stride[k];
+    for (int k = 0; k < e->w->lowered.n_key_strides; k++) {
+        const struct key_stride one = e->w->lowered.key_stride[k];
         const int field = tile_field(step, one.node);
         char slope[64];
         if (field >= 0)
@@ -314,7 +315,7 @@ static bool reads_columns(const struct attention *a, const struct step *step)
 
 static void emit_step(struct attention *a, const struct step *step)
 {
-    const struct rescale *p = &a->e->w->rescale;
+    const struct rescale *p = &a->e->w->lowered.rescale;
     char dead[64];
     fields_declare(a->e, &step->tile, step->n_key_strides ? "int kv0; // the thread's first key" : "");
     float_text(p->dead, dead, sizeof dead);
@@ -336,7 +337,7 @@ static const char *watch_limit(const struct attention *a)
 
 static void emit_kept(struct attention *a)
 {
-    const struct rescale *p = &a->e->w->rescale;
+    const struct rescale *p = &a->e->w->lowered.rescale;
     struct text_buf *out = a->e->out;
     text_add(out, "    static constexpr bool KEEPS = %s;\n", yes(a->keeps));
     if (!a->keeps)
@@ -367,12 +368,13 @@ static bool make_steps(struct attention *a, const struct plan *plan)
         return false;
     a->exact.fn = w->online;
     find_fused(a, plan, &a->exact);
-    a->keeps = plan->attention.optimistic && w->rescale.path == ROWS_LAZY && w->rescale.watch >= 0 &&
-               schedule_kept(w, &a->kept.s) && a->kept.s.reductions.passes == 1;
+    a->keeps = plan->attention.optimistic && w->lowered.rescale.path == ROWS_LAZY &&
+               w->lowered.rescale.watch >= 0 && schedule_kept(w, &a->kept.s) &&
+               a->kept.s.reductions.passes == 1;
     for (int k = 0; a->keeps && k < w->n_states; k++)
         a->keeps = a->kept.s.state_lazy[k] == a->exact.s.state_lazy[k];
     if (a->keeps)
-        a->kept.fn = w->rescale.kept;
+        a->kept.fn = w->lowered.rescale.kept;
     a->kept.s.diag = a->exact.s.diag;
     if (a->keeps)
         find_fused(a, plan, &a->kept);

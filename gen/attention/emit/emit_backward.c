@@ -73,7 +73,7 @@ static void emit_empty_test(struct emitter *e)
 {
     text_add(e->out, "        const bool dead = zero");
     for (int k = 0; k < e->spec->n_finals; k++) {
-        const struct ir_node *n = &e->w->node[e->w->empty.root[k]];
+        const struct ir_node *n = &e->w->node[e->w->lowered.empty.root[k]];
         char value[64];
         if (!e->back->final[k])
             continue;

@@ -69,7 +69,7 @@ static void enter_main(struct params *p, const struct recipe *r)
 static void add_lists(struct recipe *r)
 {
     struct emitter *e = r->a.e;
-    const struct selected_blocks *of = &e->w->selected;
+    const struct selected_blocks *of = &e->w->lowered.selected;
     struct params p;
     struct product ranges = product_of(1);
     emit_times_tiles(&ranges, e, SYM_H_KV, SYM_Q, LIST_RANGE);

@@ -18,7 +18,7 @@ bool ends_as_part(const struct emitter *e)
 static void emit_empty_finals(struct attention *a)
 {
     struct emitter *e = a->e;
-    const struct ir_fn *empty = &e->w->empty;
+    const struct ir_fn *empty = &e->w->lowered.empty;
     char text[128];
     text_add(e->out, "    DEV void empty_finals(float *finals, " AT_PAIR ", const row &r)\n    {\n");
     name_static(a, true, false);

@@ -292,7 +292,7 @@ int add_map(const struct launcher *a, const struct plan *plan, struct source *ou
         product_times(&tiles, SYM_Q, a->map->rows);
     struct product bytes = tiles;
     product_times(&bytes, SYM_KV, MAP_WORD * plan->attention.bn); /* whole words are read */
-    bytes.scale *= MAP_WORD * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
+    bytes.scale *= MAP_WORD * (a->map->ranges ? RANGE_BYTES * a->e->w->lowered.n_reads : 1);
     const int buffer = add_buffer(out, a->e, bytes);
     struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS);
     launch->grid = tiles;

@@ -102,7 +102,7 @@ static void emit_shared_cols(struct attention *a)
 {
     bool used[MAX_FIELDS] = {false};
     bool passed[MAX_FIELDS] = {false};
-    const bool shared = a->shares && find_passed(a->e, &a->col, &a->e->w->keys_left, used, passed);
+    const bool shared = a->shares && find_passed(a->e, &a->col, &a->e->w->lowered.keys_left, used, passed);
     text_add(a->e->out, "    static constexpr bool SHARED_COLS = %s;\n", yes(shared));
     if (!shared)
         return;
@@ -139,11 +139,13 @@ static void emit_end(struct attention *a, const char *head, int root)
 static void emit_key_interval(struct attention *a)
 {
     const struct ir *w = a->e->w;
-    const bool scattered = w->keys_left.n_roots > 0 && ((!a->map.blocks && !a->selected) || a->e->back);
-    emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->key_interval.root[0]);
-    emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->key_interval.root[1]);
+    const bool scattered =
+        w->lowered.keys_left.n_roots > 0 && ((!a->map.blocks && !a->selected) || a->e->back);
+    emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->lowered.key_interval.root[0]);
+    emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->lowered.key_interval.root[1]);
     text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(scattered));
-    emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)", scattered ? w->keys_left.root[0] : -1);
+    emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)",
+             scattered ? w->lowered.keys_left.root[0] : -1);
     emit_shared_cols(a);
     if (a->e->back)
         emit_shared_rows(a);
@@ -184,14 +186,14 @@ static void name_tile(struct attention *a)
     name_static(a, false, false);
     for (int p = LEAF_ROW0; p < LEAF_TENSOR; p++)
         scope_param(e, p, corner[p - LEAF_ROW0]);
-    for (int p = 0; p < 2 * e->w->n_reads; p++) {
+    for (int p = 0; p < 2 * e->w->lowered.n_reads; p++) {
         char read[16];
         snprintf(read, sizeof read, "%s[%d]", p % 2 ? "high" : "low", p / 2);
         scope_param(e, LEAF_READ + p, read);
     }
-    for (int p = 0; p < 2 * e->w->n_boxes; p++) {
+    for (int p = 0; p < 2 * e->w->lowered.n_boxes; p++) {
         char read[16];
-        snprintf(read, sizeof read, "%s[%d]", p % 2 ? "high" : "low", e->w->n_reads + p / 2);
+        snprintf(read, sizeof read, "%s[%d]", p % 2 ? "high" : "low", e->w->lowered.n_reads + p / 2);
         scope_param(e, LEAF_BOX + p, read);
     }
 }
@@ -229,7 +231,7 @@ static void emit_classify_block(struct attention *a)
 {
     text_add(a->e->out,
              "    DEV int classify_block(" AT_PAIR ", int row0, int row1, int kv0, int kv1)\n    {\n");
-    emit_class_of(a, &a->e->w->blocks.bounds);
+    emit_class_of(a, &a->e->w->lowered.blocks.bounds);
     text_add(a->e->out, "\n");
 }
 
@@ -241,11 +243,12 @@ static void emit_reads_of(struct attention *a, bool rows)
     text_add(e->out, "    DEV void %s(" AT_PAIR ", const %s, int *read)\n    {\n",
              rows ? "row_reads" : "col_reads", rows ? "row &r" : "col &c");
     name_static(a, rows, !rows);
-    for (int k = 0; k < e->w->n_reads; k++) {
-        if ((e->w->node[e->w->read[k]].span == SPAN_Q) != rows)
+    for (int k = 0; k < e->w->lowered.n_reads; k++) {
+        if ((e->w->node[e->w->lowered.read[k]].span == SPAN_Q) != rows)
             continue;
-        emit_values(e, &e->w->read[k], 1);
-        text_add(e->out, "        read[%d] = %s;\n", k, node_text(e, e->w->read[k], text, sizeof text));
+        emit_values(e, &e->w->lowered.read[k], 1);
+        text_add(e->out, "        read[%d] = %s;\n", k,
+                 node_text(e, e->w->lowered.read[k], text, sizeof text));
     }
     text_add(e->out, "    }\n");
 }
@@ -257,13 +260,13 @@ static void emit_box(struct attention *a, int k)
 {
     struct emitter *e = a->e;
     const struct ir *w = e->w;
-    const int at = w->n_reads + k;
+    const int at = w->lowered.n_reads + k;
     char text[BOX_DIMS][128];
     name_tile(a);
-    emit_values(e, w->box[k].count, BOX_DIMS);
+    emit_values(e, w->lowered.box[k].count, BOX_DIMS);
     for (int d = 0; d < BOX_DIMS; d++) {
         char place[8];
-        node_text(e, w->box[k].count[d], text[d], sizeof text[d]);
+        node_text(e, w->lowered.box[k].count[d], text[d], sizeof text[d]);
         snprintf(place, sizeof place, "i%d", d);
         scope_param(e, LEAF_PLACE + d, place);
     }
@@ -272,7 +275,7 @@ static void emit_box(struct attention *a, int k)
              "[[maybe_unused]] int i1, "
              "[[maybe_unused]] int i2, [[maybe_unused]] int i3) {\n",
              at, at, text[0], text[1], text[2], text[3]);
-    emit_return(e, w->box[k].load, NULL);
+    emit_return(e, w->lowered.box[k].load, NULL);
     text_add(e->out, "        });\n");
 }
 
@@ -281,13 +284,13 @@ static void emit_box(struct attention *a, int k)
 static void emit_boxes(struct attention *a)
 {
     struct emitter *e = a->e;
-    const bool scopes = e->w->n_boxes > 1;
+    const bool scopes = e->w->lowered.n_boxes > 1;
     text_add(e->out, "    template <class FIND> DEV void box_reads(" AT_PAIR
                      ", [[maybe_unused]] int row0, [[maybe_unused]] int row1, "
                      "[[maybe_unused]] int kv0, [[maybe_unused]] int kv1, int *low, int *high, const FIND "
                      "&find)\n    {\n");
     emit_corners(a);
-    for (int k = 0; k < e->w->n_boxes; k++) {
+    for (int k = 0; k < e->w->lowered.n_boxes; k++) {
         text_add(e->out, scopes ? "        {\n" : "");
         emit_box(a, k);
         text_add(e->out, scopes ? "        }\n" : "");
@@ -301,8 +304,8 @@ static void emit_reads(struct attention *a)
 {
     struct emitter *e = a->e;
     const bool asked = a->map.needed && !a->map.blocks;
-    const int n = asked ? e->w->n_reads : 0;
-    const int boxes = asked ? e->w->n_boxes : 0;
+    const int n = asked ? e->w->lowered.n_reads : 0;
+    const int boxes = asked ? e->w->lowered.n_boxes : 0;
     text_add(e->out, "    static constexpr int READS = %d;\n    static constexpr bool READ_RANGES = %s;\n", n,
              yes(a->map.ranges));
     if (a->map.needed)
@@ -311,7 +314,7 @@ static void emit_reads(struct attention *a)
         return;
     unsigned by_row = 0;
     for (int k = 0; k < n; k++)
-        by_row |= (unsigned)(e->w->node[e->w->read[k]].span == SPAN_Q) << k;
+        by_row |= (unsigned)(e->w->node[e->w->lowered.read[k]].span == SPAN_Q) << k;
     text_add(e->out, "    static constexpr unsigned READS_BY_ROW = %#x; // a bit each\n", by_row);
     emit_reads_of(a, true);
     emit_reads_of(a, false);
@@ -320,13 +323,13 @@ static void emit_reads(struct attention *a)
     text_add(e->out,
              "    DEV int classify_reads(" AT_PAIR ", int row0, int row1, int kv0, int kv1, const int *low, "
              "const int *high)\n    {\n");
-    emit_class_of(a, &e->w->read_bounds);
+    emit_class_of(a, &e->w->lowered.read_bounds);
 }
 
 /* The lists of attention/selected.cuh. */
 static void emit_selected(struct attention *a)
 {
-    const struct selected_blocks *of = &a->e->w->selected;
+    const struct selected_blocks *of = &a->e->w->lowered.selected;
     text_add(a->e->out,
              "    static constexpr int SELECTED = %d, SELECTED_KEYS = %d;\n"
              "    DEV int selected(" AT_PAIR ", const row &r, int i0)\n    {\n",

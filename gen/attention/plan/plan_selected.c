@@ -23,12 +23,13 @@ static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, 
                       const struct ir *w)
 {
     const int ring = t->warps * t->stages * plan_tile_bytes(r, DTYPE_Q, t->bn, d_pad + dv_pad);
-    return ring + t->warps * t->stages * 4 + 16 * t->warps * (w->n_states + 1) * 4 + w->selected.n * 4;
+    return ring + t->warps * t->stages * 4 + 16 * t->warps * (w->n_states + 1) * 4 +
+           w->lowered.selected.n * 4;
 }
 
 static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
 {
-    const struct selected_blocks *of = &r->attention->parts->selected;
+    const struct selected_blocks *of = &r->attention->parts->lowered.selected;
     plan_take_tile(plan, t, smem, false);
     plan->attention.selected = true;
     const size_t used = strlen(plan->reason);
@@ -49,7 +50,8 @@ bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, 
         const int smem = smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad, w);
         if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
             smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
-            w->selected.keys % t->bn != 0 || w->selected.n > 32 * t->warps || !plan_tile_is_wanted(r, t))
+            w->lowered.selected.keys % t->bn != 0 || w->lowered.selected.n > 32 * t->warps ||
+            !plan_tile_is_wanted(r, t))
             continue;
         take(r, t, smem, plan);
         return true;
@@ -57,7 +59,7 @@ bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, 
     snprintf(why, REASON_BYTES,
              "no tile of head dims %d, %d has %d blocks of %d keys in %d bytes of shared memory; blocks are "
              "of multiples of 16 keys",
-             plan->attention.d_pad, plan->attention.dv_pad, w->selected.n, w->selected.keys,
+             plan->attention.d_pad, plan->attention.dv_pad, w->lowered.selected.n, w->lowered.selected.keys,
              r->device->smem_bytes);
     return false;
 }

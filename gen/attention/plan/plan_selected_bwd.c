@@ -50,7 +50,7 @@ static bool tile_fits(const struct kernel_request *r, const struct listed_tile *
     back->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     back->dv = round_up(dv, 16 * t->split);
     back->smem_bytes = smem_bytes(r, t, back->dk, back->dv, pair->rows + (pair->norm ? 1 : 0));
-    return d <= t->max_d && dv <= t->max_dv && r->attention->backward->selected.keys % t->bn == 0 &&
+    return d <= t->max_d && dv <= t->max_dv && r->attention->backward->lowered.selected.keys % t->bn == 0 &&
            r->device->smem_bytes >= t->min_smem && back->smem_bytes <= r->device->smem_bytes &&
            plan_back_tile_is_wanted(r, plan);
 }
@@ -67,7 +67,7 @@ bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *pl
 {
     if (!plan_back_with(r, plan, why, take))
         return false;
-    const struct selected_blocks *of = &r->attention->backward->selected;
+    const struct selected_blocks *of = &r->attention->backward->lowered.selected;
     const size_t used = strlen(plan->reason);
     snprintf(
         plan->reason + used, sizeof plan->reason - used,

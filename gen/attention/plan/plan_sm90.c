@@ -142,7 +142,7 @@ int attention_sm90_lengths(const struct problem *problem, const struct device *d
 static bool is_of_blocks(const struct kernel_request *r, const struct tile_row *t)
 {
     const struct ir *w = r->attention->forward;
-    const int rows = w->blocks.rows;
+    const int rows = w->lowered.blocks.rows;
     return mask_blocks_hold(w, WARPGROUP_ROWS, t->bn) &&
            (rows == 0 || rows % t->bm == 0 || t->bm % rows == 0);
 }
