@@ -122,7 +122,7 @@ struct additive_chunk : chunk_pairs {
             store_values(x, first);
         }
     }
-    __device__ __forceinline__ void give_keys(bool strong)
+    __device__ __forceinline__ void give_keys()
     {
         fragments x = {};
         add_state(x, layout::BEHIND, p.dstates, layout::V, p.dnorms, [&](int) { return 1.0f; });
@@ -130,7 +130,7 @@ struct additive_chunk : chunk_pairs {
             leave_crossings(x);
         }
         const pair_sum queries[1] = {{layout::BACK, layout::READS, layout::Q, w.scale}};
-        sum_readers(x, queries, strong);
+        sum_readers(x, queries);
         add_own_pairs(x, layout::Q, w.scale);
         store_keys<dk_element>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
@@ -162,8 +162,8 @@ struct additive_chunk : chunk_pairs {
         leave_ends();
         copy_wait<2>(); // q and k
         __syncthreads();
-        const bool strong = is_strong();
-        leave_parts_of_pairs(strong);
+        share = find_share();
+        leave_parts_of_pairs();
         __syncthreads();
         sum_parts_of_pairs();
         __syncthreads();
@@ -177,7 +177,7 @@ struct additive_chunk : chunk_pairs {
         if constexpr (GRADIENT_BY_KEY) { // whose sums take the place of a tile of it
             __syncthreads();
         }
-        give_keys(strong);
+        give_keys();
         if (cfg::CHUNK_STAGES == 1) {
             __syncthreads();
         }
@@ -190,7 +190,7 @@ struct additive_chunk : chunk_pairs {
         fragments x = {};
         add_state(x, layout::FRONT, p.states, layout::DO, p.norms,
                   [&](int token) { return divisor_gradient(p, w, place + token); });
-        give_queries(x, strong);
+        give_queries(x);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
             give_decays();
@@ -216,7 +216,8 @@ DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
                             number,
                             number % OWN_WARPS,
                             {}},
-                           {}}}};
+                           {},
+                           0.0f}}};
     chunk.run();
 }
 

@@ -9,12 +9,14 @@ namespace linear
 
 struct chunk_pairs : channel_chunk {
     DEV bool is_older(int row, int column) { return column < row || (!cfg::BONUS && column == row); }
-    // From a block's start, to its end, to the chunk's end.
+    // As they read, as they write, to the chunk's end.
     __device__ __forceinline__ void weigh_blocks() const
     {
-        const key_ends of = own_ends();
+        const key_ends from = own_ends(share);
+        const key_ends of = own_ends(1.0f - share);
         const key_ends left = ends_behind();
-        weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * exp2_approx(logs.read(m, n, i)); });
+        weigh(layout::READS, layout::Q,
+              [&](int m, int n, int i) { return w.scale * exp2_approx(logs.read(m, n, i) - from.x[m][n][i % 2]); });
         each_two([&](int m, int n, int r) {
             float k[2];
             float last[2];
@@ -29,10 +31,12 @@ struct chunk_pairs : channel_chunk {
             store_pair<PAD_D>(tile(layout::LASTS), token(m, r), channel(n), last[0], last[1]);
         });
     }
-    // What is left of a channel from the end of block c to the start of block r, which is behind it.
+    // What is left of a channel from where block c writes to where block r, which is behind it, reads.
     __device__ __forceinline__ float2 between(int r, int c, int channel) const
     {
-        float2 sum = {0.0f, 0.0f};
+        const float2 first = end(c, channel);
+        const float2 last = end(r, channel);
+        float2 sum = {share * first.x + share * last.x, share * first.y + share * last.y};
         for (int b = c + 1; b < r; b++) {
             const float2 two = end(b, channel);
             sum.x += two.x;
@@ -41,7 +45,7 @@ struct chunk_pairs : channel_chunk {
         return {exp2_approx(sum.x), exp2_approx(sum.y)};
     }
     // s += readers of block r times writers of block c.
-    __device__ __forceinline__ void add_pairs(float (&s)[2][4], int r, int c, bool weighed) const
+    __device__ __forceinline__ void add_pairs(float (&s)[2][4], int r, int c) const
     {
         const auto left = left_rows<PAD_D>::of(tile(layout::READS), BLOCK * r);
         const auto right = right_rows<PAD_D>::of(tile(layout::WRITES), BLOCK * c);
@@ -52,7 +56,7 @@ struct chunk_pairs : channel_chunk {
             left.load(a, k);
             right.load(b, 0, k);
 #pragma unroll
-            for (int half = 0; weighed && half < 2; half++) {
+            for (int half = 0; DECAYS && half < 2; half++) {
                 const float2 by = between(r, c, 16 * k + 8 * half + lane_id() % 4 * 2);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
@@ -130,9 +134,10 @@ struct chunk_pairs : channel_chunk {
     {
         return tile(layout::READS) + static_cast<u32>(16 * (((warp * OWN_BLOCKS + m) * 2 + n) * 32 + lane_id()));
     }
-    __device__ __forceinline__ void leave_parts_of_pairs(bool strong) const
+    __device__ __forceinline__ void leave_parts_of_pairs() const
     {
-        const key_ends of = own_ends();
+        const key_ends of = own_ends(share);
+        const bool strong = is_strong();
 #pragma unroll
         for (int m = 0; m < OWN_BLOCKS; m++) {
             float sum[2][4] = {};
@@ -215,7 +220,7 @@ struct chunk_pairs : channel_chunk {
                     leave_rest(s, layout::BACK, r);
                 }
             } else {
-                add_pairs(s, r, c, DECAYS && r > c + 1);
+                add_pairs(s, r, c);
                 leave_pairs(s, layout::PAIRS, r, c);
             }
         }

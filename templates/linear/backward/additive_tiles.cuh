@@ -204,15 +204,15 @@ struct chunk_tiles : own_blocks {
         }
         return left;
     }
-    // The same to the end of the block alone.
-    __device__ __forceinline__ key_ends own_ends() const
+    // The same to the end of the block alone, some share of it.
+    __device__ __forceinline__ key_ends own_ends(float share) const
     {
         key_ends left = {};
 #pragma unroll
         for (int k = 0; DECAYS && k < 2 * OWN_BLOCKS; k++) {
             const float2 two = end(block(k / 2), channel(k % 2));
-            left.x[k / 2][k % 2][0] = two.x;
-            left.x[k / 2][k % 2][1] = two.y;
+            left.x[k / 2][k % 2][0] = share * two.x;
+            left.x[k / 2][k % 2][1] = share * two.y;
         }
         return left;
     }
@@ -245,14 +245,15 @@ struct chunk_tiles : own_blocks {
             store_shared(tile(layout::STRONG + 4 * number), strong ? 1.0f : 0.0f);
         }
     }
-    __device__ __forceinline__ bool is_strong() const
+    // Of a block's end, as additive_logs.cuh has it.
+    __device__ __forceinline__ float find_share() const
     {
         bool any = false;
 #pragma unroll
         for (int k = 0; DECAYS && k < OWN_THREADS / 32; k++) {
             any |= load_shared(tile(layout::STRONG + 4 * k)) > 0.0f;
         }
-        return any;
+        return any ? 0.0f : 0.5f;
     }
 };
 

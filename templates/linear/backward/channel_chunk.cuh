@@ -28,6 +28,9 @@ struct channel_chunk : chunk_tiles {
     // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come
     // later
     fragments flow;
+    // of a block's end: what its tokens read from and write to, half of it, or none where some channel is strong
+    float share;
+    __device__ __forceinline__ bool is_strong() const { return share == 0.0f; }
 
     template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
     {
@@ -78,15 +81,23 @@ struct channel_chunk : chunk_tiles {
     struct end_factors { // of this warp's channels
         float x[2][2];
     };
-    // e^end of a block, or its inverse.
-    __device__ __forceinline__ end_factors of_end(int which, float sign) const
+    // What is left from where the tokens of one block write or read to where those of a block next to it, or the edge
+    // of the chunk, are met: `own` of the block's end, and the share of the other's.
+    __device__ __forceinline__ end_factors factors(int which, float own, int next) const
     {
         end_factors by = {};
 #pragma unroll
         for (int n = 0; DECAYS && n < 2; n++) {
-            const float2 log = end(which, channel(n));
-            by.x[n][0] = exp2_approx(sign * log.x);
-            by.x[n][1] = exp2_approx(sign * log.y);
+            float2 log = end(which, channel(n));
+            log.x *= own;
+            log.y *= own;
+            if (next >= 0 && next < BLOCKS) {
+                const float2 other = end(next, channel(n));
+                log.x += share * other.x;
+                log.y += share * other.y;
+            }
+            by.x[n][0] = exp2_approx(log.x);
+            by.x[n][1] = exp2_approx(log.y);
         }
         return by;
     }
@@ -107,24 +118,26 @@ struct channel_chunk : chunk_tiles {
         int from;
         float by;
     };
-    // Pairs of one block where no channel is strong: readers and writers lie e^end apart.
+    // Pairs of one block where no channel is strong: readers and writers lie at the same half of its end.
     template <bool BACK> __device__ __forceinline__ void add_own_blocks(fragments &x, const pair_sum &of) const
     {
         const auto tokens = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll
         for (int m = 0; m < OWN_BLOCKS; m++) {
             u32 b[4];
-            float s[2][4] = {};
             tokens.load(b, 0, block(m));
-            multiply_back<BACK>(s, of.pairs, block(m), block(m), b);
+            multiply_back<BACK>(x[m], of.pairs, block(m), block(m), b);
             if constexpr (HAS_RESTS) {
-                multiply_rest<BACK>(s, of.pairs, block(m), b);
+                multiply_rest<BACK>(x[m], of.pairs, block(m), b);
             }
-            scale_by(s, of_end(block(m), -1.0f));
+        }
+    }
+    // x, of all blocks ahead or behind, to where the tokens of this warp's own ones read or write.
+    template <bool BACK> __device__ __forceinline__ void reach_own_blocks(fragments &x) const
+    {
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                x[m][e / 4][e % 4] += s[e / 4][e % 4];
-            }
+        for (int m = 0; m < OWN_BLOCKS; m++) {
+            scale_by(x[m], factors(block(m), share, block(m) + (BACK ? 1 : -1)));
         }
     }
     // Block (row, depth) of gradients of pairs, or of their transpose, on the left.
@@ -198,13 +211,13 @@ struct channel_chunk : chunk_tiles {
             x[m][n][2 * r + 1] += by[1] * s[m][n][2 * r + 1];
         });
     }
-    // What writers get from readers behind them, of one kind or more; e^(end - c), which all but the levels are
+    // What writers get from readers behind them, of one kind or more; how they write, which all but the levels are
     // multiplied by, comes last.
-    template <int N> __device__ __forceinline__ void sum_readers(fragments &x, const pair_sum (&of)[N], bool strong)
+    template <int N> __device__ __forceinline__ void sum_readers(fragments &x, const pair_sum (&of)[N])
     {
 #pragma unroll
         for (int r = BLOCKS - 1; r > 0; r--) {
-            const end_factors by = of_end(r, 1.0f);
+            const end_factors by = factors(r, 1.0f - share, r + 1);
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 u32 b[4];
@@ -220,12 +233,15 @@ struct channel_chunk : chunk_tiles {
                 }
             }
         }
+        if (!is_strong()) {
+            reach_own_blocks<true>(x);
 #pragma unroll
-        for (int n = 0; n < N && !strong; n++) {
-            add_own_blocks<true>(x, of[n]);
+            for (int n = 0; n < N; n++) {
+                add_own_blocks<true>(x, of[n]);
+            }
         }
         weigh_all(x, flow, -1.0f, {layout::K, 1.0f}, key_weights());
-        if (strong) {
+        if (is_strong()) {
             __syncthreads(); // the other warp of these channels has read what levels take the place of
 #pragma unroll
             for (int n = 0; n < N; n++) {
@@ -234,15 +250,14 @@ struct channel_chunk : chunk_tiles {
         }
     }
     // What readers get from writers ahead of them; what of it flows to the logarithms.
-    __device__ __forceinline__ void sum_writers(fragments &x, fragments &to, const side &as, const pair_sum &of,
-                                                bool strong) const
+    __device__ __forceinline__ void sum_writers(fragments &x, fragments &to, const side &as, const pair_sum &of) const
     {
         const auto writers = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll
         for (int c = 0; c < BLOCKS - 1; c++) {
             u32 b[4];
             writers.load(b, 0, c);
-            const end_factors by = of_end(c, 1.0f);
+            const end_factors by = factors(c, 1.0f - share, c - 1);
 #pragma unroll
             for (int m = 0; m < OWN_BLOCKS; m++) {
                 if (block(m) > c) {
@@ -251,11 +266,14 @@ struct channel_chunk : chunk_tiles {
                 }
             }
         }
-        if (!strong) {
+        if (!is_strong()) {
+            reach_own_blocks<false>(x);
             add_own_blocks<false>(x, of);
         }
-        weigh_all(x, to, 1.0f, as, [&](int m, int n, int i) { return exp2_approx(logs.read(m, n, i)); });
-        if (strong) {
+        const key_ends from = own_ends(share);
+        weigh_all(x, to, 1.0f, as,
+                  [&](int m, int n, int i) { return exp2_approx(logs.read(m, n, i) - from.x[m][n][i % 2]); });
+        if (is_strong()) {
             __syncthreads(); // as above
             add_levels<false>(x, to, as, of);
         }
@@ -273,7 +291,7 @@ struct channel_chunk : chunk_tiles {
             });
         }
     }
-    struct key_weight { // e^(end - c) of this warp's blocks
+    struct key_weight { // of keys as they write
         const channel_chunk &of;
         key_ends ends;
         __device__ __forceinline__ float operator()(int m, int n, int i) const
@@ -281,7 +299,7 @@ struct channel_chunk : chunk_tiles {
             return exp2_approx(ends.x[m][n][i % 2] - of.logs.x[m][n][i]);
         }
     };
-    __device__ __forceinline__ key_weight key_weights() const { return {*this, own_ends()}; }
+    __device__ __forceinline__ key_weight key_weights() const { return {*this, own_ends(1.0f - share)}; }
     // What tokens get from their pairs with themselves: of keys, or by the scale of queries.
     __device__ __forceinline__ void add_own_pairs(fragments &x, int from, float by) const
     {
@@ -325,11 +343,10 @@ struct channel_chunk : chunk_tiles {
         return x;
     }
     // dq without its scale, from what the state in front gives.
-    __device__ __forceinline__ void give_queries(fragments &x, bool strong)
+    __device__ __forceinline__ void give_queries(fragments &x)
     {
         fragments read = {}; // with a bonus
-        sum_writers(x, cfg::BONUS ? read : flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f},
-                    strong);
+        sum_writers(x, cfg::BONUS ? read : flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
         if constexpr (GRADIENT_BY_KEY) {
             sum_blocks(read);
         }

@@ -52,21 +52,21 @@ struct keyed_gradients : channel_chunk {
     {
         return POWERS_APART ? load_shared(power_at(token)) : 1.0f;
     }
-    // Readers from the start of a block, writers to its end.
     __device__ __forceinline__ void weigh_blocks() const
     {
+        const key_ends from = own_ends(share);
+        const key_ends to = own_ends(1.0f - share);
         each_two([&](int m, int n, int r) {
             float q[2];
             float k[2];
             float x[2];
-            const float2 of = end(block(m), channel(n));
             load_pair<PAD_D>(tile(layout::Q), token(m, r), channel(n), q[0], q[1]);
             load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const float log = logs.x[m][n][2 * r + e];
-                const float reads = exp2_approx(log);
-                x[e] = k[e] * exp2_approx((e == 0 ? of.x : of.y) - log);
+                const float reads = exp2_approx(log - from.x[m][n][e]);
+                x[e] = k[e] * exp2_approx(to.x[m][n][e] - log);
                 q[e] *= w.scale * reads;
                 k[e] *= reads;
             }
@@ -78,10 +78,9 @@ struct keyed_gradients : channel_chunk {
     // Where levels have taken their place.
     __device__ __forceinline__ void weigh_writers_again() const
     {
-        const key_ends of = own_ends();
+        const key_weight weight = key_weights();
         __syncwarp();
-        weigh(layout::WRITES, layout::K,
-              [&](int m, int n, int i) { return exp2_approx(of.x[m][n][i % 2] - logs.x[m][n][i]); });
+        weigh(layout::WRITES, layout::K, weight);
     }
 
     // ---- pairs of tokens -----------------------------------------------------------------------------
@@ -189,7 +188,7 @@ struct keyed_gradients : channel_chunk {
         }
     }
     // Of keys as they write.
-    __device__ __forceinline__ void make_writers(fragments &x, bool strong)
+    __device__ __forceinline__ void make_writers(fragments &x)
     {
         read_values(x, layout::BEHIND, p.dstates, layout::V);
         if constexpr (GRADIENT_BY_KEY) {
@@ -197,11 +196,11 @@ struct keyed_gradients : channel_chunk {
         }
         const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
                                      {layout::KEYS_BACK, layout::KEYS_READ, layout::K, 1.0f}};
-        sum_readers(x, readers, strong);
+        sum_readers(x, readers);
         add_own_pairs(x, layout::Q, w.scale);
     }
     // And with what they get as they read.
-    __device__ __forceinline__ void give_keys(fragments &dk, bool strong)
+    __device__ __forceinline__ void give_keys(fragments &dk)
     {
         fragments x = {};
         read_values(x, layout::FRONT, p.states, layout::Z);
@@ -209,7 +208,7 @@ struct keyed_gradients : channel_chunk {
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
         }
-        sum_writers(x, flow, {layout::K, 1.0f}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f}, strong);
+        sum_writers(x, flow, {layout::K, 1.0f}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
 #pragma unroll
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             dk[e / 8][e / 4 % 2][e % 4] += x[e / 8][e / 4 % 2][e % 4];
@@ -253,7 +252,7 @@ struct keyed_gradients : channel_chunk {
         leave_ends();
         copy_wait<1>();
         __syncthreads();
-        const bool strong = is_strong();
+        share = find_share();
         weigh_blocks();
         make_pairs();
         if (part == 0) {
@@ -262,19 +261,19 @@ struct keyed_gradients : channel_chunk {
         copy_wait<0>();
         __syncthreads();
         fragments dk = {};
-        make_writers(dk, strong);
+        make_writers(dk);
         if constexpr (GRADIENT_BY_KEY) {
             cross_states();
         }
-        give_keys(dk, strong);
-        if (strong) {
+        give_keys(dk);
+        if (is_strong()) {
             weigh_writers_again();
             __syncthreads();
         }
         fragments dq = {};
         read_columns(dq, layout::FRONT, p.states,
                      [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
-        give_queries(dq, strong);
+        give_queries(dq);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
             give_decays();
@@ -300,7 +299,8 @@ DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
                             number,
                             number % OWN_WARPS,
                             {}},
-                           {}}};
+                           {},
+                           0.0f}};
     chunk.run();
 }
 
