@@ -162,7 +162,7 @@ struct additive_chunk : chunk_pairs {
         leave_ends();
         copy_wait<2>(); // q and k
         __syncthreads();
-        share = find_share();
+        choose_share();
         leave_parts_of_pairs();
         __syncthreads();
         sum_parts_of_pairs();
@@ -217,7 +217,8 @@ DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
                             number % OWN_WARPS,
                             {}},
                            {},
-                           0.0f}}};
+                           0.0f,
+                           false}}};
     chunk.run();
 }
 

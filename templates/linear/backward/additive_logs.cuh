@@ -3,10 +3,12 @@
 //
 // A chunk has four blocks of 16 tokens. With c the sum of a channel's logarithms from a block's start on and L its end,
 // a token reads with e^(c - b) and writes with e^(L - b - c), and between two blocks e^(b + .. + b) is left to multiply
-// by, over blocks in between with their e^L. Where no channel loses more than MILD_BLOCK over a block, b is half of L:
+// by, over blocks in between with their e^L. Where no channel loses more than STEEP_BLOCK over a block, b is half of L:
 // a pair within one block is the product of the two then, and neither exponent is far from 0. Elsewhere b is 0, no
 // exponent is above 0, and pairs of a block are taken apart into levels: tokens of the upper half of 16, 8, 4 or 2 read
-// what those of its lower half have written, both from the border in between.
+// what those of its lower half have written, both from the border in between. Without the delta rule b is 0, too, where
+// no channel loses more than MILD_BLOCK: pairs of blocks side by side are products of what is rounded once then, and
+// those of one block, which are e^L too small, are divided by that.
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/steps.cuh"
@@ -18,7 +20,8 @@ constexpr int BLOCK = 16, BLOCKS = CHUNK_TOKENS / BLOCK;
 // 16 channels each, of two blocks of tokens: the outer or the inner ones, which have as many pairs
 constexpr int OWN_WARPS = PAD_D / 16;
 constexpr int OWN_BLOCKS = BLOCKS / 2;
-constexpr float MILD_BLOCK = STATE_SCALED ? -12.0f : -120.0f; // to the base 2: halves keep far from what elements have
+// to the base 2: what f16 would lose the digits of, and halves of which keep far from the largest number
+constexpr float MILD_BLOCK = STATE_SCALED ? -6.0f : -60.0f, STEEP_BLOCK = 2.0f * MILD_BLOCK;
 constexpr float FORGETS = -25.0f; // what is left is beyond the digits of what was there: see forgets
 
 // Of two blocks of tokens and 16 channels or columns, of a lane: token lane / 4 + i / 2 * 8 of block m, column 8 n +

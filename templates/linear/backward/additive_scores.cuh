@@ -45,7 +45,7 @@ struct chunk_pairs : channel_chunk {
         return {exp2_approx(sum.x), exp2_approx(sum.y)};
     }
     // s += readers of block r times writers of block c.
-    __device__ __forceinline__ void add_pairs(float (&s)[2][4], int r, int c) const
+    __device__ __forceinline__ void add_pairs(float (&s)[2][4], int r, int c, bool weighed) const
     {
         const auto left = left_rows<PAD_D>::of(tile(layout::READS), BLOCK * r);
         const auto right = right_rows<PAD_D>::of(tile(layout::WRITES), BLOCK * c);
@@ -56,7 +56,7 @@ struct chunk_pairs : channel_chunk {
             left.load(a, k);
             right.load(b, 0, k);
 #pragma unroll
-            for (int half = 0; DECAYS && half < 2; half++) {
+            for (int half = 0; weighed && half < 2; half++) {
                 const float2 by = between(r, c, 16 * k + 8 * half + lane_id() % 4 * 2);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
@@ -136,7 +136,7 @@ struct chunk_pairs : channel_chunk {
     }
     __device__ __forceinline__ void leave_parts_of_pairs() const
     {
-        const key_ends of = own_ends(share);
+        const key_ends of = own_ends(0.5f);
         const bool strong = is_strong();
 #pragma unroll
         for (int m = 0; m < OWN_BLOCKS; m++) {
@@ -220,7 +220,7 @@ struct chunk_pairs : channel_chunk {
                     leave_rest(s, layout::BACK, r);
                 }
             } else {
-                add_pairs(s, r, c);
+                add_pairs(s, r, c, DECAYS && (r > c + 1 || share > 0.0f));
                 leave_pairs(s, layout::PAIRS, r, c);
             }
         }

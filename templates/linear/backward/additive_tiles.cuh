@@ -228,7 +228,7 @@ struct chunk_tiles : own_blocks {
 
     // ---- the chunk -----------------------------------------------------------------------------------
 
-    // Ends of blocks, and whether some of this warp's channels are strong.
+    // Ends of blocks, and how strong this warp's channels are.
     __device__ __forceinline__ void leave_ends() const
     {
         float least = 0.0f;
@@ -240,20 +240,22 @@ struct chunk_tiles : own_blocks {
             }
             least = fminf(least, log);
         }
-        const bool strong = __any_sync(ALL_LANES, least < MILD_BLOCK) != 0;
+        const bool steep = __any_sync(ALL_LANES, least < STEEP_BLOCK) != 0;
+        const bool strong = !cfg::DELTA && __any_sync(ALL_LANES, least < MILD_BLOCK) != 0;
         if (lane_id() == 0) {
-            store_shared(tile(layout::STRONG + 4 * number), strong ? 1.0f : 0.0f);
+            store_shared(tile(layout::STRONG + 4 * number), steep ? 2.0f : strong ? 1.0f : 0.0f);
         }
     }
-    // Of a block's end, as additive_logs.cuh has it.
-    __device__ __forceinline__ float find_share() const
+    // Whether some warp has left more than `than`: 1 where a channel loses more than MILD_BLOCK, which the delta rule does
+    // not ask, 2 where one loses more than STEEP_BLOCK.
+    __device__ __forceinline__ bool is_stronger(float than) const
     {
         bool any = false;
 #pragma unroll
         for (int k = 0; DECAYS && k < OWN_THREADS / 32; k++) {
-            any |= load_shared(tile(layout::STRONG + 4 * k)) > 0.0f;
+            any |= load_shared(tile(layout::STRONG + 4 * k)) > than;
         }
-        return any ? 0.0f : 0.5f;
+        return any;
     }
 };
 

@@ -28,9 +28,14 @@ struct channel_chunk : chunk_tiles {
     // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come
     // later
     fragments flow;
-    // of a block's end: what its tokens read from and write to, half of it, or none where some channel is strong
-    float share;
-    __device__ __forceinline__ bool is_strong() const { return share == 0.0f; }
+    float share;   // of a block's end, where its tokens read and write: half of it, or none
+    bool by_level; // pairs of a block
+    __device__ __forceinline__ void choose_share()
+    {
+        by_level = is_stronger(1.0f);
+        share = !by_level && (cfg::DELTA || is_stronger(0.0f)) ? 0.5f : 0.0f;
+    }
+    __device__ __forceinline__ bool is_strong() const { return cfg::DELTA ? share == 0.0f : by_level; }
 
     template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
     {
@@ -118,7 +123,8 @@ struct channel_chunk : chunk_tiles {
         int from;
         float by;
     };
-    // Pairs of one block where no channel is strong: readers and writers lie at the same half of its end.
+    // Pairs of one block where no channel is strong: readers and writers lie at the same half of its end, or e^end
+    // apart.
     template <bool BACK> __device__ __forceinline__ void add_own_blocks(fragments &x, const pair_sum &of) const
     {
         const auto tokens = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
@@ -126,9 +132,17 @@ struct channel_chunk : chunk_tiles {
         for (int m = 0; m < OWN_BLOCKS; m++) {
             u32 b[4];
             tokens.load(b, 0, block(m));
-            multiply_back<BACK>(x[m], of.pairs, block(m), block(m), b);
-            if constexpr (HAS_RESTS) {
-                multiply_rest<BACK>(x[m], of.pairs, block(m), b);
+            if constexpr (cfg::DELTA) {
+                multiply_back<BACK>(x[m], of.pairs, block(m), block(m), b);
+            } else {
+                float s[2][4] = {};
+                multiply_back<BACK>(s, of.pairs, block(m), block(m), b);
+                multiply_rest<BACK>(s, of.pairs, block(m), b);
+                scale_by(s, factors(block(m), 2.0f * share - 1.0f, -1));
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    x[m][e / 4][e % 4] += s[e / 4][e % 4];
+                }
             }
         }
     }
@@ -136,7 +150,7 @@ struct channel_chunk : chunk_tiles {
     template <bool BACK> __device__ __forceinline__ void reach_own_blocks(fragments &x) const
     {
 #pragma unroll
-        for (int m = 0; m < OWN_BLOCKS; m++) {
+        for (int m = 0; m < OWN_BLOCKS && (cfg::DELTA || share > 0.0f); m++) {
             scale_by(x[m], factors(block(m), share, block(m) + (BACK ? 1 : -1)));
         }
     }

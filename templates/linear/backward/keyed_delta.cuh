@@ -252,7 +252,7 @@ struct keyed_gradients : channel_chunk {
         leave_ends();
         copy_wait<1>();
         __syncthreads();
-        share = find_share();
+        choose_share();
         weigh_blocks();
         make_pairs();
         if (part == 0) {
@@ -300,7 +300,8 @@ DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
                             number % OWN_WARPS,
                             {}},
                            {},
-                           0.0f}};
+                           0.0f,
+                           false}};
     chunk.run();
 }
 
