@@ -40,10 +40,12 @@ gla backward sm_80 dtype=bf16,h=16,t=4096,d=64
 gla backward sm_80 dtype=f32,b=1,h=8,h_k=4,t=1000,seqs=3,d=64,d_v=128
 layer_norm forward sm_90a dtype=bf16,rows=4096,n=4096
 group_norm forward sm_80 dtype=bf16,rows=4096,n=128,groups_of=32,channels_of=8
+group_norm backward sm_80 dtype=bf16,rows=4096,n=128,groups_of=32,channels_of=8
+softmax backward sm_80 dtype=f16,rows=4096,n=1000
 logcumsumexp backward sm_90a dtype=f32,rows=4096,n=1000
 swiglu backward sm_90a dtype=bf16
 END
 cat "$temp/said"
 stamps_renew
-echo "10 kernels, $(grep -c . "$temp/said") differ"
+echo "12 kernels, $(grep -c . "$temp/said") differ"
 [ ! -s "$temp/said" ]

@@ -1,14 +1,15 @@
 /*
  * constants.c: evaluates conditions such as `variant::MAP && !cfg::PACK`. In: units, and the tokens of an
- * expression. Out: a number, or that it is not known: a name that depends on a template's parameters, a call,
- * a floating-point number.
+ * expression. Out: a number, or that it is not known. A parameter of a template is known where all that name
+ * the template give it the same value, whichever template of that name they mean.
  */
 #include "gen/readable/constants.h"
+#include "gen/readable/lists.h"
+#include "gen/readable/parameters.h"
+#include "gen/readable/types.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_DEPTH = 24 };
 
 struct reader {
     const struct units *u;
@@ -33,6 +34,18 @@ static bool is(const struct reader *r, int i, const char *text)
 
 static struct value read_choice(struct reader *r);
 
+static struct value evaluate(const struct units *u, int unit, bool is_type, int first, int last, int depth);
+
+static struct value value_of_parameter(const struct units *u, int unit, int parameter, int depth)
+{
+    return parameter_value(u, unit, parameter, depth, evaluate);
+}
+
+static struct value type_of(const struct units *u, int unit, int first, int last, int depth)
+{
+    return type_value(u, unit, first, last, depth, evaluate);
+}
+
 static struct value value_of(const struct units *u, int unit, int first, int last, int depth)
 {
     struct reader r = {.u = u, .unit = unit, .at = first, .last = last, .depth = depth};
@@ -41,11 +54,6 @@ static struct value value_of(const struct units *u, int unit, int first, int las
 }
 
 /* ---- names -------------------------------------------------------------------------------------------- */
-
-static int scope_word(const struct units *u, int unit)
-{
-    return unit >= 0 && u->unit[unit].n_names > 0 ? u->name[u->unit[unit].name] : -1;
-}
 
 static bool is_type(const struct units *u, int i)
 {
@@ -72,24 +80,26 @@ static int initialiser(const struct units *u, const struct unit *unit, int word)
     return -1;
 }
 
-/* The ',' or ';' behind it. */
-static int end_of_initialiser(const struct units *u, int i, int last)
+/* enum NAME { FIRST, SECOND }: their places. */
+static struct value value_of_enumerator(const struct units *u, const struct unit *unit, int word)
 {
-    while (i < last && !token_is(u->tokens, i, ";") && !token_is(u->tokens, i, ","))
-        i = token_behind(u->tokens, i);
-    return i;
-}
-
-static bool declares(const struct units *u, const struct unit *unit, int word)
-{
-    for (int k = 0; k < unit->n_names; k++)
-        if (u->name[unit->name + k] == word)
-            return true;
-    return false;
+    int n = 0;
+    int i = unit->head;
+    while (i < unit->last && !token_is(u->tokens, i, "{"))
+        i++;
+    for (i++; i < unit->last && u->tokens->token[i].word >= 0; i += 2, n++) {
+        if (!token_is(u->tokens, i + 1, ",") && !token_is(u->tokens, i + 1, "}"))
+            break;
+        if (u->tokens->token[i].word == word)
+            return number(n);
+    }
+    return UNKNOWN;
 }
 
 static struct value value_of_unit(const struct units *u, int unit, int word, int depth)
 {
+    if (token_is(u->tokens, u->unit[unit].head, "enum"))
+        return value_of_enumerator(u, &u->unit[unit], word);
     const int from = initialiser(u, &u->unit[unit], word);
     return from < 0 ? UNKNOWN
                     : value_of(u, unit, from + 1, end_of_initialiser(u, from, u->unit[unit].last), depth + 1);
@@ -158,11 +168,51 @@ static int declarations(const struct units *u, const struct unit *unit, int word
     return n;
 }
 
+/* repeat<0, N>([&]<int NAME>() { ... }): 0, where N is 1. */
+static struct value value_of_repetition(const struct units *u, int unit, int at, int depth)
+{
+    const struct tokens *t = u->tokens;
+    const int lambda = at - 5; /* ( [ & ] < int NAME */
+    int open = lambda;
+    if (!token_is(t, lambda, "[") || !token_is(t, lambda - 1, "(") || !token_is(t, lambda - 2, ">"))
+        return UNKNOWN;
+    while (open > u->unit[unit].head && !token_is(t, open, "<"))
+        open--;
+    const struct list l = read_list(t, open);
+    if (!token_is(t, open - 1, "repeat") || l.n != 2 || l.end != lambda - 1)
+        return UNKNOWN;
+    const struct value first = value_of(u, unit, l.first[0], l.last[0], depth + 1);
+    const struct value last = value_of(u, unit, l.first[1], l.last[1], depth + 1);
+    return first.known && last.known && last.number == first.number + 1 ? first : UNKNOWN;
+}
+
 static struct value value_of_local(const struct units *u, int unit, int at, int depth)
 {
+    if (token_is(u->tokens, at - 2, "<") && token_is(u->tokens, at - 3, "]"))
+        return value_of_repetition(u, unit, at, depth);
     if (!is_type(u, at - 1) || !token_is(u->tokens, at - 2, "constexpr") || !token_is(u->tokens, at + 1, "="))
         return UNKNOWN;
     return value_of(u, unit, at + 2, end_of_initialiser(u, at, u->unit[unit].last), depth + 1);
+}
+
+/* A member of this very unit, which may be a template. */
+static struct value value_of_member_of(const struct units *u, int scope, int word, int depth)
+{
+    if (!u->unit[scope].is_template)
+        return value_of_variable(u, scope_word(u, scope), word, depth);
+    for (int i = scope + 1; i < u->n && u->unit[i].first < u->unit[scope].last; i++)
+        if (u->unit[i].parent == scope && declares(u, &u->unit[i], word))
+            return value_of_unit(u, i, word, depth);
+    return UNKNOWN;
+}
+
+/* Of a namespace that the function opens: `using namespace NAME;`. */
+static struct value value_in_opened(const struct units *u, int unit, int word, int depth)
+{
+    for (int i = u->unit[unit].head; i + 2 < u->unit[unit].last; i++)
+        if (token_is(u->tokens, i, "using") && token_is(u->tokens, i + 1, "namespace"))
+            return value_of_variable(u, u->tokens->token[i + 2].word, word, depth);
+    return UNKNOWN;
 }
 
 static struct value value_of_name(const struct units *u, int unit, int word, int depth)
@@ -170,14 +220,28 @@ static struct value value_of_name(const struct units *u, int unit, int word, int
     const bool own = u->unit[unit].n_names > 0 && u->name[u->unit[unit].name] == word;
     int at = -1;
     const int n = own || u->unit[unit].kind != UNIT_CODE ? 0 : declarations(u, &u->unit[unit], word, &at);
-    if (n > 0)
-        return n == 1 ? value_of_local(u, unit, at, depth) : UNKNOWN;
+    const int parameter = parameter_named(u, unit, word);
+    if (n > 1)
+        return UNKNOWN;
+    if (parameter >= 0)
+        return value_of_parameter(u, unit, parameter, depth);
+    if (n == 1)
+        return value_of_local(u, unit, at, depth);
     for (int scope = u->unit[unit].parent; scope >= 0; scope = u->unit[scope].parent) {
-        const struct value v = value_of_variable(u, scope_word(u, scope), word, depth);
+        const int outer = parameter_named(u, scope, word);
+        if (outer >= 0)
+            return value_of_parameter(u, scope, outer, depth);
+        const struct value v = value_of_member_of(u, scope, word, depth);
         if (v.known || u->unit[scope].is_template)
-            return u->unit[scope].is_template ? UNKNOWN : v;
+            return v;
     }
-    return value_of_variable(u, -1, word, depth);
+    const struct value v = value_of_variable(u, -1, word, depth);
+    return v.known ? v : value_in_opened(u, unit, word, depth);
+}
+
+static struct value evaluate(const struct units *u, int unit, bool is_type, int first, int last, int depth)
+{
+    return is_type ? type_of(u, unit, first, last, depth) : value_of(u, unit, first, last, depth);
 }
 
 /* ---- requirements ------------------------------------------------------------------------------------- */
@@ -204,6 +268,18 @@ static bool may_exist(const struct units *u, int word)
     return false;
 }
 
+/* TYPE::NAME; alone, of a struct that is known and has such a member. */
+static struct value read_member_requirement(const struct reader *r, int first, int end)
+{
+    const struct token *t = r->u->tokens->token;
+    if (end != first + 5 || !is(r, first + 1, ":") || !is(r, first + 4, ";"))
+        return UNKNOWN;
+    const struct value type = type_of(r->u, r->unit, first, first + 1, r->depth);
+    bool many = false;
+    return type.known && find_in_scope(r->u, (int)type.number, t[first + 3].word, &many) >= 0 ? number(1)
+                                                                                              : UNKNOWN;
+}
+
 /* requires { X::NAME; x.name; }: does not hold where nothing has such a member; else it is not known. */
 static struct value read_requirement(struct reader *r)
 {
@@ -212,8 +288,8 @@ static struct value read_requirement(struct reader *r)
         r->at = r->u->tokens->token[r->at].pair + 1;
     if (!is(r, r->at, "{"))
         return r->lost = true, UNKNOWN;
-    struct value v = UNKNOWN;
     const int end = r->u->tokens->token[r->at].pair;
+    struct value v = read_member_requirement(r, r->at + 1, end);
     for (int i = r->at + 1; i < end; i++)
         if (r->u->tokens->token[i].kind == TOKEN_WORD && (is(r, i - 1, ".") || is(r, i - 1, ":")) &&
             !may_exist(r->u, r->u->tokens->token[i].word))
@@ -222,14 +298,79 @@ static struct value read_requirement(struct reader *r)
     return v;
 }
 
-/* NAME<...>: a concept, or a variable by a type. */
+/* same_type<A, B> */
+static struct value read_same_type(const struct reader *r, const struct list *l)
+{
+    if (l->n != 2)
+        return UNKNOWN;
+    const struct value a = type_of(r->u, r->unit, l->first[0], l->last[0], r->depth);
+    const struct value b = type_of(r->u, r->unit, l->first[1], l->last[1], r->depth);
+    return a.known && b.known ? number(a.number == b.number) : UNKNOWN;
+}
+
+/* static_cast<int>(...) */
+static struct value read_cast(struct reader *r)
+{
+    const int first = r->at + 1;
+    r->lost |= !is(r, r->at, "(");
+    r->at = r->lost ? r->last : r->u->tokens->token[r->at].pair + 1;
+    return r->lost ? UNKNOWN : value_of(r->u, r->unit, first, r->at - 1, r->depth + 1);
+}
+
+static struct value read_size(struct reader *r)
+{
+    const int first = r->at + 1;
+    r->lost |= !is(r, r->at, "(");
+    r->at = r->lost ? r->last : r->u->tokens->token[r->at].pair + 1;
+    return r->lost ? UNKNOWN : size_of_type(r->u, type_of(r->u, r->unit, first, r->at - 1, r->depth + 1));
+}
+
+/* A function that takes nothing and whose body is `return ...;`. */
+static struct value read_call(struct reader *r, int word)
+{
+    const struct tokens *t = r->u->tokens;
+    int found = -1;
+    r->lost |= !is(r, r->at + 1, ")");
+    r->at += 2;
+    for (int i = 0; i < r->u->n; i++)
+        if (declares(r->u, &r->u->unit[i], word)) {
+            if (found >= 0)
+                return UNKNOWN;
+            found = i;
+        }
+    const struct unit *unit = found < 0 ? NULL : &r->u->unit[found];
+    int i = found < 0 ? 0 : unit->head;
+    while (found >= 0 && i < unit->last && !token_is(t, i, "{"))
+        i++;
+    while (found >= 0 && i < unit->last && token_is(t, i, "{"))
+        i++;
+    if (found < 0 || !unit->is_function || !token_is(t, i, "return") || r->lost)
+        return UNKNOWN;
+    int end = i + 1;
+    while (end < unit->last && !token_is(t, end, ";"))
+        end = token_behind(t, end);
+    return token_is(t, end + 1, "}") ? value_of(r->u, found, i + 1, end, r->depth + 1) : UNKNOWN;
+}
+
+/* Behind the parameters of a template. */
+static int list_end(const struct units *u, int unit)
+{
+    const int head = u->unit[unit].head;
+    return token_is(u->tokens, head + 1, "<") ? read_list(u->tokens, head + 1).end : head;
+}
+
+/* NAME<...>: a concept, or a variable by a type; or a call. */
 static struct value read_template(struct reader *r, int word)
 {
-    int depth = 0;
-    do {
-        depth += is(r, r->at, "<") ? 1 : is(r, r->at, ">") ? -1 : 0;
-        r->at++;
-    } while (depth > 0 && r->at < r->last);
+    const struct list l = read_list(r->u->tokens, r->at);
+    const struct word *w = &r->u->tokens->word[word];
+    r->at = l.end;
+    if (w->size == 9 && memcmp(w->text, "same_type", 9) == 0)
+        return read_same_type(r, &l);
+    if (w->size == 11 && memcmp(w->text, "static_cast", 11) == 0)
+        return is_type(r->u, l.first[0]) && l.n == 1 ? read_cast(r) : (r->lost = true, UNKNOWN);
+    if (is(r, r->at, "("))
+        return read_call(r, word);
     int found = -1;
     for (int i = 0; i < r->u->n; i++)
         if (declares(r->u, &r->u->unit[i], word)) {
@@ -239,11 +380,58 @@ static struct value read_template(struct reader *r, int word)
         }
     const struct unit *unit = found < 0 ? NULL : &r->u->unit[found];
     int from = found < 0 ? 0 : unit->head;
-    while (found >= 0 && from < unit->last && !token_is(r->u->tokens, from, "="))
+    bool constant = false;
+    while (found >= 0 && from < unit->last &&
+           (from < list_end(r->u, found) || !token_is(r->u->tokens, from, "="))) {
+        constant |= token_is(r->u->tokens, from, "constexpr") || token_is(r->u->tokens, from, "concept");
         from++;
-    if (found < 0 || from == unit->last || unit->kind != UNIT_CODE || unit->is_function)
+    }
+    if (found < 0 || !constant || from == unit->last || unit->kind != UNIT_CODE || unit->is_function)
         return UNKNOWN;
     return value_of(r->u, found, from + 1, end_of_initialiser(r->u, from, unit->last), r->depth + 1);
+}
+
+/* A '<' behind any other name compares. */
+static bool may_be_template(const struct units *u, int word)
+{
+    bool declared = false;
+    for (int i = 0; i < u->n; i++) {
+        const bool here = declares(u, &u->unit[i], word);
+        if (here && u->unit[i].is_template)
+            return true;
+        declared |= here;
+    }
+    return !declared;
+}
+
+/* NAME[...] of an array that is written out, where all that it holds are alike, or the place is known. */
+static struct value read_element(struct reader *r, int scope, int word)
+{
+    const struct tokens *t = r->u->tokens;
+    const int close = t->token[r->at].pair;
+    const struct value place = value_of(r->u, r->unit, r->at + 1, close, r->depth + 1);
+    bool many = false;
+    const int found = find_in_scope(r->u, scope, word, &many);
+    const struct unit *unit = found < 0 ? NULL : &r->u->unit[found];
+    int i = found < 0 ? 0 : unit->head;
+    r->at = close + 1;
+    while (found >= 0 && i < unit->last && !token_is(t, i, "{"))
+        i++;
+    if (found < 0 || many || i >= unit->last || unit->kind != UNIT_CODE || !token_is(t, i - 1, "="))
+        return UNKNOWN;
+    const int end = t->token[i].pair;
+    struct value all = UNKNOWN;
+    for (int n = 0, next = 0; ++i < end; i = next, n++) {
+        for (next = i; next < end && !token_is(t, next, ","); next = token_behind(t, next))
+            ;
+        const struct value v = value_of(r->u, found, i, next, r->depth + 1);
+        if (place.known && place.number == n)
+            return v;
+        if (!place.known && (!v.known || (all.known && all.number != v.number)))
+            return UNKNOWN;
+        all = v;
+    }
+    return place.known ? UNKNOWN : all;
 }
 
 /* NAME, SCOPE::NAME, or NAME<...>. */
@@ -251,7 +439,9 @@ static struct value read_name(struct reader *r)
 {
     const struct token *t = r->u->tokens->token;
     const int word = t[r->at++].word;
-    if (is(r, r->at, "<") && r->u->tokens->text[t[r->at].at - 1] != ' ') {
+    if (is(r, r->at - 1, "sizeof"))
+        return read_size(r);
+    if (is(r, r->at, "<") && r->u->tokens->text[t[r->at].at - 1] != ' ' && may_be_template(r->u, word)) {
         const struct value v = read_template(r, word);
         r->lost |= is(r, r->at, "(") || is(r, r->at, ":");
         return v;
@@ -260,9 +450,13 @@ static struct value read_name(struct reader *r)
         t[r->at + 2].kind == TOKEN_WORD) {
         const int member = t[r->at + 2].word;
         r->at += 3;
+        const struct value type =
+            is_scope(r->u, word) ? number(word) : type_of_word(r->u, r->unit, word, r->depth, evaluate);
+        if (is(r, r->at, "[") && type.known)
+            return read_element(r, (int)type.number, member);
         if (!is(r, r->at, ":") && !is(r, r->at, "(") && !is(r, r->at, "["))
-            return is_scope(r->u, word) ? value_of_variable(r->u, word, member, r->depth)
-                                        : value_of_member(r->u, member, r->depth);
+            return type.known ? value_of_variable(r->u, (int)type.number, member, r->depth)
+                              : value_of_member(r->u, member, r->depth);
     } else if (!is(r, r->at, "(") && !is(r, r->at, "[") && !is(r, r->at, "{") && !is(r, r->at, ".")) {
         return value_of_name(r->u, r->unit, word, r->depth);
     }
@@ -322,9 +516,9 @@ static struct value read_unary(struct reader *r)
     return v;
 }
 
-enum { LEVELS = 6, MARKS = 7 };
+enum { LEVELS = 7, MARKS = 7 };
 static const char *const LEVEL[LEVELS][MARKS] = {
-    {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
+    {"||"}, {"&&"}, {"&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
 
 /* The operator of a level that stands here, which is a mark or two. NULL: none. */
 static const char *operator_at(const struct reader *r, int level)
@@ -334,7 +528,8 @@ static const char *operator_at(const struct reader *r, int level)
         const char first[2] = {mark[0], 0};
         const char second[2] = {mark[1], 0};
         const bool shift = (mark[0] == '<' || mark[0] == '>') && !mark[1] && is(r, r->at + 1, first);
-        if (is(r, r->at, first) && (!mark[1] || is(r, r->at + 1, second)) && !shift)
+        const bool logical = mark[0] == '&' && !mark[1] && is(r, r->at + 1, first);
+        if (is(r, r->at, first) && (!mark[1] || is(r, r->at + 1, second)) && !shift && !logical)
             return mark;
     }
     return NULL;
@@ -351,6 +546,8 @@ static struct value apply(const char *mark, int64_t a, int64_t b)
         return number(mark[1] ? a <= b : a < b);
     case '>':
         return number(mark[1] ? a >= b : a > b);
+    case '&':
+        return number(a & b);
     case '+':
         return number(a + b);
     case '-':
@@ -367,7 +564,7 @@ static struct value apply(const char *mark, int64_t a, int64_t b)
 /* One side may decide what both say. */
 static struct value combine(const char *mark, struct value a, struct value b)
 {
-    if (mark[0] == '|' || mark[0] == '&') {
+    if (mark[1] && (mark[0] == '|' || mark[0] == '&')) {
         const bool ends = mark[0] == '|'; /* the value that decides */
         if ((a.known && (a.number != 0) == ends) || (b.known && (b.number != 0) == ends))
             return number(ends);
@@ -383,7 +580,8 @@ static int end_of_operand(const struct reader *r, int level)
     int i = r->at;
     while (i < r->last) {
         const struct reader here = {.u = r->u, .at = i, .last = r->last};
-        if (operator_at(&here, 0) || (level > 0 && operator_at(&here, 1)) || is(r, i, "?"))
+        const bool colon = is(r, i, ":") && !is(r, i - 1, ":") && !is(r, i + 1, ":");
+        if (operator_at(&here, 0) || (level > 0 && operator_at(&here, 1)) || is(r, i, "?") || colon)
             break;
         const int pair = r->u->tokens->token[i].pair;
         i = pair > i ? pair + 1 : i + 1;

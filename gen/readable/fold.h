@@ -15,6 +15,8 @@ void drop_conditions(const struct units *u, bool *dropped);
 void drop_forms(const struct units *u, bool *dropped);
 /* Without these, nor the branches of an `if` that are not taken: fold.c. False: memory ran out. */
 bool fold_branches(const struct units *u, struct text_buf *out);
+/* Without braces that folding has left for nothing: blocks.c. The same. */
+bool unwrap_blocks(const struct units *u, struct text_buf *out);
 /* Without declarations that no kernel reaches by name: prune.c. The same. */
 bool prune(const struct units *u, struct text_buf *out);
 

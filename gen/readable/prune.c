@@ -8,6 +8,7 @@
 #include "gen/readable/fold.h"
 #include "gen/readable/units.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct pruner {
     const struct tokens *t;
     bool *live;          /* [n] units */
     unsigned char *used; /* [n_words] how */
+    bool *is_struct;     /* [n_words] some struct has this name */
     bool changed;
     bool opens_scopes; /* some `using namespace` does: names of namespaces are used without their scope */
 };
@@ -39,14 +41,49 @@ static void use(struct pruner *p, int word, int how)
     p->changed = true;
 }
 
-static void use_prefix(struct pruner *p, const char *prefix, size_t size)
+static bool is_part_of_word(char c)
 {
-    for (int i = 0; i < p->t->n_words; i++)
-        if (p->t->word[i].size > size && memcmp(p->t->word[i].text, prefix, size) == 0)
-            use(p, i, USED_ALL);
+    return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The words of a directive; WORD##... is any word that begins so. */
+static bool has_word(const char *text, size_t n, const char *part, size_t size)
+{
+    for (size_t at = 0; at + size <= n; at++)
+        if (memcmp(text + at, part, size) == 0 && (at == 0 || !is_part_of_word(text[at - 1])) &&
+            (at + size == n || !is_part_of_word(text[at + size])))
+            return true;
+    return false;
+}
+
+/* Does something that stays give this to a macro, which may paste it? */
+static bool is_given(const struct pruner *p, const char *part, size_t size)
+{
+    for (int i = 0; i < p->u->n; i++) {
+        const struct unit *x = &p->u->unit[i];
+        for (int k = x->head; p->live[i] && k < (x->open >= 0 ? x->open : x->last); k++) {
+            const struct token *token = &p->t->token[k];
+            const char *text = p->t->text + token->at;
+            const bool argument = token_is(p->t, k - 1, "(") || token_is(p->t, k - 1, ",");
+            if (token->kind == TOKEN_DIRECTIVE
+                    ? has_word(text, token->size, part, size)
+                    : argument && token->size == size && memcmp(text, part, size) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void use_prefix(struct pruner *p, const char *prefix, size_t size)
+{
+    for (int i = 0; i < p->t->n_words; i++) {
+        const struct word *w = &p->t->word[i];
+        if (w->size > size && memcmp(w->text, prefix, size) == 0 && p->used[i] != USED_ALL &&
+            is_given(p, w->text + size, w->size - size))
+            use(p, i, USED_ALL);
+    }
+}
+
+/* The words of a directive. */
 static void use_directive(struct pruner *p, const struct token *token)
 {
     const char *text = p->t->text + token->at;
@@ -55,8 +92,22 @@ static void use_directive(struct pruner *p, const struct token *token)
     size_t at = 0;
     while (next_word(text, token->size, &at, &word, &size)) {
         use(p, tokens_word(p->t, word, size), USED_ALL);
-        if (at + 1 < token->size && text[at] == '#' && text[at + 1] == '#')
-            use_prefix(p, word, size);
+    }
+}
+
+/* In directives that stay, WORD##... is any word that begins so and ends in what somebody writes. */
+static void use_pasted(struct pruner *p)
+{
+    for (int i = 0; i < p->u->n; i++) {
+        const struct token *token = &p->t->token[p->u->unit[i].head];
+        const char *text = p->t->text + token->at;
+        const char *word;
+        size_t size;
+        size_t at = 0;
+        while (p->live[i] && token->kind == TOKEN_DIRECTIVE &&
+               next_word(text, token->size, &at, &word, &size))
+            if (at + 1 < token->size && text[at] == '#' && text[at + 1] == '#')
+                use_prefix(p, word, size);
     }
 }
 
@@ -92,6 +143,47 @@ static void use_unit(struct pruner *p, int unit)
     }
 }
 
+/* Some call gives a value in braces, whose type it does not write. */
+static bool is_given_braces(const struct pruner *p, int word)
+{
+    for (int i = 0; i + 1 < p->t->n; i++) {
+        const int end =
+            p->t->token[i].word == word && token_is(p->t, i + 1, "(") ? p->t->token[i + 1].pair : 0;
+        for (int k = i + 2; k < end; k = token_behind(p->t, k))
+            if (token_is(p->t, k, "{") && (k == i + 2 || token_is(p->t, k - 1, ",")))
+                return true;
+    }
+    return false;
+}
+
+static bool is_overloaded(const struct pruner *p, int word)
+{
+    int n = 0;
+    for (int i = 0; i < p->u->n; i++)
+        n += p->u->unit[i].is_function && declares(p->u, &p->u->unit[i], word);
+    return n > 1;
+}
+
+/* An overload that nobody calls: its parameters are of a struct that nobody else writes. */
+static bool takes_unused_type(const struct pruner *p, const struct unit *x)
+{
+    if (x->n_names == 0 || !is_overloaded(p, p->u->name[x->name]) || is_given_braces(p, p->u->name[x->name]))
+        return false;
+    int i = x->head;
+    while (x->is_function && i < x->last &&
+           !(p->t->token[i].word == p->u->name[x->name] && token_is(p->t, i + 1, "(")))
+        i++;
+    const int end = x->is_function && i < x->last ? p->t->token[i + 1].pair : i;
+    for (i += 2; i < end; i++) {
+        const int word = p->t->token[i].word;
+        const bool type = word >= 0 && (token_is(p->t, i + 1, "*") || token_is(p->t, i + 1, "&") ||
+                                        p->t->token[i + 1].kind == TOKEN_WORD);
+        if (type && p->is_struct[word] && !p->used[word])
+            return true;
+    }
+    return false;
+}
+
 static bool is_used(const struct pruner *p, const struct unit *x)
 {
     const enum unit_kind within = x->parent < 0 ? UNIT_CODE : p->u->unit[x->parent].kind;
@@ -102,6 +194,7 @@ static bool is_used(const struct pruner *p, const struct unit *x)
     bool used = x->always;
     for (int k = 0; k < x->n_names; k++)
         used |= (p->used[p->u->name[x->name + k]] & how) != 0;
+    used = used && (x->always || !takes_unused_type(p, x));
     return used && x->kind != UNIT_HEADING && x->kind != UNIT_ASSERT;
 }
 
@@ -116,6 +209,9 @@ static bool opens_scopes(const struct tokens *t)
 static void find_live(struct pruner *p)
 {
     p->opens_scopes = opens_scopes(p->t);
+    for (int i = 0; i < p->u->n; i++)
+        if (p->u->unit[i].kind == UNIT_STRUCT && p->u->unit[i].n_names > 0)
+            p->is_struct[p->u->name[p->u->unit[i].name]] = true;
     do {
         p->changed = false;
         for (int i = 0; i < p->u->n; i++) {
@@ -125,6 +221,7 @@ static void find_live(struct pruner *p)
             p->live[i] = p->changed = true;
             use_unit(p, i);
         }
+        use_pasted(p);
     } while (p->changed);
 }
 
@@ -237,9 +334,10 @@ bool prune(const struct units *u, struct text_buf *out)
     struct pruner p = {.u = u,
                        .t = u->tokens,
                        .live = calloc((size_t)u->n + 1, sizeof(bool)),
-                       .used = calloc((size_t)u->tokens->n_words + 1, 1)};
+                       .used = calloc((size_t)u->tokens->n_words + 1, 1),
+                       .is_struct = calloc((size_t)u->tokens->n_words + 1, sizeof(bool))};
     bool *dropped = calloc((size_t)u->tokens->n + 1, sizeof *dropped);
-    const bool good = p.live && p.used && dropped;
+    const bool good = p.live && p.used && p.is_struct && dropped;
     if (good) {
         find_live(&p);
         drop_hollow(&p);
@@ -248,6 +346,7 @@ bool prune(const struct units *u, struct text_buf *out)
     }
     free(p.live);
     free(p.used);
+    free(p.is_struct);
     free(dropped);
     return good && !out->failed;
 }

@@ -5,41 +5,11 @@
  */
 #include "gen/readable/constants.h"
 #include "gen/readable/fold.h"
-
-enum { MOST_PARAMETERS = 8 };
-
-struct list { /* between '<' and '>' */
-    int n;
-    int first[MOST_PARAMETERS], last[MOST_PARAMETERS];
-    bool too_long;
-};
+#include "gen/readable/lists.h"
 
 static bool is(const struct units *u, int i, const char *text)
 {
     return token_is(u->tokens, i, text);
-}
-
-static struct list read_list(const struct units *u, int open)
-{
-    struct list l = {.n = 0};
-    int depth = 0;
-    for (int i = open; i < u->tokens->n && !l.too_long; i++) {
-        const int pair = u->tokens->token[i].pair;
-        if (depth == 1 && (i == open + 1 || is(u, i - 1, ","))) {
-            l.too_long = l.n == MOST_PARAMETERS;
-            if (!l.too_long)
-                l.first[l.n++] = i;
-        }
-        depth += is(u, i, "<") ? 1 : is(u, i, ">") ? -1 : 0;
-        if (l.n > 0 && depth == (is(u, i, ">") ? 0 : 1))
-            l.last[l.n - 1] = is(u, i, ",") || is(u, i, ">") ? i : i + 1;
-        if (depth == 0)
-            break;
-        i = pair > i ? pair : i;
-        if (pair > 0 && l.n > 0 && depth == 1)
-            l.last[l.n - 1] = i + 1;
-    }
-    return l;
 }
 
 /* The token of a struct's name. */
@@ -68,7 +38,7 @@ static bool is_given(const struct units *u, int word, int parameter)
     for (int i = 0; i + 1 < u->tokens->n; i++) {
         if (u->tokens->token[i].word != word || !is(u, i + 1, "<") || is(u, i - 1, "struct"))
             continue;
-        const struct list l = read_list(u, i + 1);
+        const struct list l = read_list(u->tokens, i + 1);
         if (l.too_long || l.n > parameter)
             return true;
     }
@@ -104,7 +74,7 @@ static enum fit fit_of_condition(const struct units *u, const struct unit *form)
 /* Is this form chosen, by the defaults that are known? OPEN: other arguments decide, too. */
 static enum fit fit_of(const struct units *u, const struct unit *form, const struct value *known)
 {
-    const struct list l = read_list(u, name_token(u, form) + 1);
+    const struct list l = read_list(u->tokens, name_token(u, form) + 1);
     enum fit fit = fit_of_condition(u, form);
     if (l.too_long)
         return fit == FITS_NOT ? fit : OPEN;
@@ -140,7 +110,7 @@ static void choose(const struct units *u, int unit, bool *dropped)
 {
     const struct unit *x = &u->unit[unit];
     const int word = u->name[x->name];
-    const struct list l = read_list(u, x->head + 1);
+    const struct list l = read_list(u->tokens, x->head + 1);
     struct value known[MOST_PARAMETERS] = {{.known = false}};
     for (int k = 0; k < l.n && !l.too_long; k++)
         if (!is_given(u, word, k))

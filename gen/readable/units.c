@@ -4,6 +4,7 @@
  * tokens, which stay. Out: units. A unit whose name is not found counts as used.
  */
 #include "gen/readable/units.h"
+#include "gen/readable/lists.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -361,7 +362,10 @@ bool units_open(struct units *u, const struct tokens *t)
         if (word >= 0)
             u->defined[word] = true;
     }
-    return parse_region(u, 0, t->n, -1);
+    if (!parse_region(u, 0, t->n, -1))
+        return false;
+    u->parameter = calloc((size_t)u->n * MOST_PARAMETERS + 1, sizeof *u->parameter);
+    return u->parameter != NULL;
 }
 
 void units_close(struct units *u)
@@ -369,6 +373,7 @@ void units_close(struct units *u)
     free(u->unit);
     free(u->name);
     free(u->defined);
+    free(u->parameter);
     *u = (struct units){.n = 0};
 }
 
@@ -379,4 +384,38 @@ int unit_at(const struct units *u, int token)
         if (token < u->unit[i].last)
             found = i;
     return found;
+}
+
+/* ---- questions ---------------------------------------------------------------------------------------- */
+
+bool declares(const struct units *u, const struct unit *unit, int word)
+{
+    for (int k = 0; k < unit->n_names; k++)
+        if (u->name[unit->name + k] == word)
+            return true;
+    return false;
+}
+
+int scope_word(const struct units *u, int unit)
+{
+    return unit >= 0 && u->unit[unit].n_names > 0 ? u->name[u->unit[unit].name] : -1;
+}
+
+int find_in_scope(const struct units *u, int scope, int word, bool *many)
+{
+    int found = -1;
+    for (int i = 0; i < u->n; i++) {
+        if (!declares(u, &u->unit[i], word) || scope_word(u, u->unit[i].parent) != scope)
+            continue;
+        *many |= found >= 0;
+        found = i;
+    }
+    return found;
+}
+
+int end_of_initialiser(const struct units *u, int i, int last)
+{
+    while (i < last && !token_is(u->tokens, i, ";") && !token_is(u->tokens, i, ","))
+        i = token_behind(u->tokens, i);
+    return i;
 }

@@ -168,6 +168,115 @@ TEST(headings_stay_with_what_they_stand_above)
     CHECK(!strstr(kept, "a.cuh") && !strstr(kept, "---- none"));
 }
 
+/* A parameter of a template is known where all that name the template give it the same value. */
+TEST(parameters_that_all_agree_on_are_known)
+{
+#define ON_OFF                                                                                               \
+    "int a();\nint b();\ntemplate <bool ON = false> int pick() { if constexpr (ON) { return a(); } return "  \
+    "b(); }\n"
+    CHECK(!has(ON_OFF "int used() { return pick(); }\n" KERNEL, "a();"));
+    CHECK(!has(ON_OFF "constexpr bool NO = false;\nint used() { return pick<NO>() + pick<>(); }\n" KERNEL,
+               "a();"));
+    CHECK(has(ON_OFF "int used() { return pick<true>() + pick(); }\n" KERNEL, "if constexpr (ON)"));
+    CHECK(has(ON_OFF "#define CALL pick<true>()\nint used() { return pick() + CALL; }\n" KERNEL,
+              "if constexpr (ON)"));
+    CHECK(has("int a();\ntemplate <int N> int pick(int (&x)[N]) { if constexpr (N == 2) { return a(); } "
+              "return 0; }\n"
+              "int used() { int x[2]; return pick(x); }\n" KERNEL,
+              "if constexpr (N == 2)")); /* a call deduces it */
+    CHECK(has("int a();\ntemplate <int I, int N> int walk() { if constexpr (I == 1) { a(); } "
+              "if constexpr (I + 1 < N) { return walk<I + 1, N>(); } return 0; }\n"
+              "int used() { return walk<0, 2>(); }\n" KERNEL,
+              "a();"));
+    CHECK(!has("int a();\ntemplate <int I, int N> int walk() { if constexpr (I == 1) { a(); } "
+               "if constexpr (I + 1 < N) { return walk<I + 1, N>(); } return 0; }\n"
+               "int used() { return walk<0, 1>(); }\n" KERNEL,
+               "a();")); /* it does not go on */
+}
+
+#define SAME                                                                                                 \
+    "template <class A, class B> inline constexpr bool same_type = false;\n"                                 \
+    "template <class A> inline constexpr bool same_type<A, A> = true;\nint a();\n"                           \
+    "struct f16 { int bits; };\nstruct bf16 { int bits; };\nnamespace cfg {\nusing element = bf16;\n}\n"     \
+    "template <class T> int pick() { if constexpr (same_type<T, f16>) { return a(); } return sizeof(T); }\n"
+
+TEST(types_are_followed_through_their_names)
+{
+    CHECK(!has(SAME "int used() { return pick<cfg::element>(); }\n" KERNEL, "a();"));
+    CHECK(has(SAME "int used() { return pick<f16>() + pick<cfg::element>(); }\n" KERNEL, "a();"));
+    CHECK(has(SAME "int used() { using mine = f16; return pick<mine>(); }\n" KERNEL, "a();"));
+    CHECK(has(SAME "template <class E> int outer(E x) { return pick<E>(); }\n"
+                   "int used() { return outer(f16{1}); }\n" KERNEL,
+              "a();"));
+}
+
+/* What takes a type that nobody writes is never called; but a call may write it as braces alone. */
+TEST(overloads_of_unused_types_are_left_out)
+{
+    CHECK(!has("struct x { int i; };\nint get(int i) { return i; }\nint get(x a) { return a.i; }\n"
+               "int used() { return get(1); }\n" KERNEL,
+               "get(x a)"));
+    CHECK(has("struct x { int i; };\nint get(int i) { return i; }\nint get(const x &a) { return a.i; }\n"
+              "int used() { return get({1}); }\n" KERNEL,
+              "get(const x &a)"));
+    CHECK(has(
+        "struct x { int i; };\nint get(const x &a) { return a.i; }\nint used() { return get({1}); }\n" KERNEL,
+        "get(const x &a)"));
+}
+
+TEST(braces_for_nothing_are_left_out)
+{
+    CHECK_STR(readable("int a();\nint used()\n{\n    {\n        a();\n    }\n    return a();\n}\n" KERNEL),
+              "int a();\nint used()\n{\n    a();\n    return a();\n}\n" KERNEL);
+    CHECK_STR(
+        readable(
+            "int a();\nint used()\n{\n    {\n        int x = a();\n        return x;\n    }\n}\n" KERNEL),
+        "int a();\nint used()\n{\n    int x = a();\n    return x;\n}\n" KERNEL);
+    /* names of their own */
+    const char *const scope =
+        "int a();\nint used()\n{\n    {\n        int x = a();\n        a();\n    }\n    int x = 1;\n"
+        "    return x;\n}\n" KERNEL;
+    const char *const hides =
+        "int a();\nint used(int x)\n{\n    {\n        int x = a();\n        return x;\n    }\n}\n" KERNEL;
+    CHECK_STR(readable(scope), scope);
+    CHECK_STR(readable(hides), hides);
+    CHECK(has("struct s { int a[2]; };\nint used() { return s{{1, 2}}.a[0]; }\n" KERNEL, "s{{1, 2}}"));
+}
+
+TEST(choices_and_constants_that_are_decided_are_left_out)
+{
+#define CHOSEN "int a();\nint b();\nconstexpr bool ON = false;\n"
+    CHECK(has(CHOSEN "int used() { return ON ? a() : b(); }\n" KERNEL, "return b();"));
+    CHECK(
+        has(CHOSEN "int used() { const int x = ON ? a() : b(); return x; }\n" KERNEL, "const int x = b();"));
+    CHECK(has(CHOSEN "int used() { return 2.0f * (ON ? 1 : 0.5f); }\n" KERNEL,
+              "ON ? 1 : 0.5f")); /* of which type? */
+    CHECK(has(CHOSEN "int used(int y) { auto x = ON ? a() : b(); return x; }\n" KERNEL, "ON ? a()"));
+    CHECK(!has(CHOSEN "int used() { constexpr int N = 3; return b(); }\n" KERNEL, "N = 3"));
+    CHECK(has(CHOSEN "int used() { constexpr int N = 3; return N; }\n" KERNEL, "N = 3"));
+    CHECK(has(CHOSEN "int used() { const int n = a(); return b(); }\n" KERNEL, "n = a()"));
+    CHECK(!has("void idle(int x) {}\nint used(int x) { idle(x); return x; }\n" KERNEL, "idle"));
+    CHECK(has("int a();\nvoid idle(int x) {}\nint used() { idle(a()); return 1; }\n" KERNEL, "idle(a())"));
+}
+
+TEST(an_opening_comment_is_one_paragraph)
+{
+    CHECK_STR(
+        readable(
+            "// ==== b.cuh\n// b.cuh: of b,\n// in two lines.\n//\n// And more.\n\nint used();\n" KERNEL),
+        "// ==== b.cuh: of b,\n// in two lines.\nint used();\n" KERNEL);
+    CHECK_STR(readable("// ==== b.cuh\n// b.cuh: of b.\n\n// of used\nint used();\n" KERNEL),
+              "// ==== b.cuh: of b.\n\n// of used\nint used();\n" KERNEL);
+}
+
+TEST(what_macros_paste_stays_where_it_is_given)
+{
+    CHECK(!has("#define PART_1 1\n#define PART_2 2\n#define JOIN(n) PART_##n\nint used() { return JOIN(1); "
+               "}\n" KERNEL,
+               "PART_2 2"));
+    CHECK(strstr(kept, "PART_1 1"));
+}
+
 TEST(a_text_that_is_not_understood_stays)
 {
     CHECK_STR(readable("int a( { }"), "int a( { }");
