@@ -12,8 +12,8 @@
 # TARGET is then a static library to link with: libNAME.a, the folder of NAME.h, and Lathe::rt (liblathe_rt), which
 # neither Lua nor NVRTC is part of. It is made by `lathe aot` while building, which needs NVRTC but no GPU, and made
 # again when a spec or the tool has changed; only the kernels that the change reaches are compiled then. Files:
-# ${TARGET}.lathe in the binary folder. The tool is Lathe::tool; LATHE_TOOL_PROGRAM overrides it: a cross build has to name
-# one that runs on the machine which builds.
+# ${TARGET}.lathe in the binary folder. The tool is Lathe::tool; LATHE_TOOL_PROGRAM overrides it: a cross build has to
+# name one that runs on the machine which builds.
 include_guard(GLOBAL)
 
 function(lathe_kernels_check target)
@@ -23,14 +23,16 @@ function(lathe_kernels_check target)
         endif()
     endforeach()
     if(arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "lathe_add_kernels(${target}): expected SPECS, ARCHS, PROBLEMS, PASSES, PARAMS, NAME or DEPENDS, given '${arg_UNPARSED_ARGUMENTS}'")
+        message(FATAL_ERROR "lathe_add_kernels(${target}): expected SPECS, ARCHS, PROBLEMS, PASSES, PARAMS, NAME or "
+            "DEPENDS, given '${arg_UNPARSED_ARGUMENTS}'")
     endif()
     if(NOT name MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
         message(FATAL_ERROR "lathe_add_kernels(${target}): expected NAME to be a C identifier, given '${name}'")
     endif()
 endfunction()
 
-# --cc and the project's own compiler. One that needs a word to compile for the target, as clang does, gets it by a script.
+# --cc and the project's own compiler. One that needs a word to compile for the target, as clang does, gets it by a
+# script.
 function(lathe_kernels_compiler out script)
     set(${out} PARENT_SCOPE)
     if(NOT CMAKE_C_COMPILER)
@@ -79,11 +81,13 @@ function(lathe_add_kernels target)
     if(LATHE_TOOL_PROGRAM)
         set(tool ${LATHE_TOOL_PROGRAM})
     elseif(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
-        message(FATAL_ERROR "lathe_add_kernels(${target}): a cross build needs the program lathe of the machine that builds, of the same version: set LATHE_TOOL_PROGRAM to it")
+        message(FATAL_ERROR "lathe_add_kernels(${target}): a cross build needs the program lathe of the machine that "
+            "builds, of the same version: set LATHE_TOOL_PROGRAM to it")
     elseif(TARGET Lathe::tool)
         set(tool $<TARGET_FILE:Lathe::tool>)
     else()
-        message(FATAL_ERROR "lathe_add_kernels(${target}): the program lathe is not part of this installation of Lathe; set LATHE_TOOL_PROGRAM")
+        message(FATAL_ERROR "lathe_add_kernels(${target}): the program lathe is not part of this installation of "
+            "Lathe; set LATHE_TOOL_PROGRAM")
     endif()
     string(REPLACE ";" "," passes "${arg_PASSES}")
     string(REPLACE ";" "," archs "${arg_ARCHS}")
@@ -109,7 +113,8 @@ function(lathe_add_kernels target)
     set(header ${folder}/${name}.h)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${library} ${header}
-        COMMAND ${environment} ${tool} aot ${specs} --pass ${passes} --arch ${archs} ${problems} ${params} --name ${name} ${compiler}
+        COMMAND ${environment} ${tool} aot ${specs} --pass ${passes} --arch ${archs} ${problems} ${params}
+                --name ${name} ${compiler}
                 --cache ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/lathe -o ${folder}
         DEPENDS ${spec_files} ${arg_DEPENDS} ${tool}
         COMMENT "Compiling kernels: ${target}"

@@ -1,6 +1,6 @@
-# package.cmake: what `cmake --install` puts into a prefix: libraries, headers, the tool, LatheConfig.cmake, lathe.pc and
-# lathe-rt.pc. Included by the top CMakeLists.txt. All of it finds its neighbours from its own place, so the prefix may
-# be moved.
+# package.cmake: what `cmake --install` puts into a prefix: libraries, headers, the tool, LatheConfig.cmake, lathe.pc
+# and lathe-rt.pc. Included by the top CMakeLists.txt. All of it finds its neighbours from its own place, so the prefix
+# may be moved.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_CURRENT_LIST_DIR})
@@ -24,11 +24,11 @@ endif()
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT lathe_devel)
 if(lathe_manual_tool)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT lathe_tool)
-    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-        RENAME lathe COMPONENT lathe_tool)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lathe COMPONENT lathe_tool)
 endif()
-# What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the licence, and those
-# of what is linked statically.
+# What messages point at, and what their pages lead to: the language reference, the shipped specs, examples, the
+# licence, and those of what is linked statically.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs COMPONENT lathe_doc)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/examples
     COMPONENT lathe_doc)

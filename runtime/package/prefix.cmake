@@ -1,7 +1,8 @@
-# prefix.cmake: gives every global name of a static library that does not begin with lathe_ the prefix lathe__, in place:
-# a program's own check() or emit() must neither stand in for the library's nor clash with it.
+# prefix.cmake: gives every global name of a static library that does not begin with lathe_ the prefix lathe__, in
+# place: a program's own check() or emit() must neither stand in for the library's nor clash with it.
 #     cmake -DLIBRARY=liblathe.a -DNM=nm -DOBJCOPY=objcopy -P prefix.cmake
-execute_process(COMMAND ${NM} -P -g --defined-only ${LIBRARY} OUTPUT_VARIABLE rows ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${NM} -P -g --defined-only ${LIBRARY} OUTPUT_VARIABLE rows ERROR_QUIET
+    COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" rows "${rows}")
 set(map)
 foreach(row IN LISTS rows)

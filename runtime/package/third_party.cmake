@@ -1,17 +1,19 @@
-# third_party.cmake: Lua, libpng and zlib from their sources in LATHE_THIRD_PARTY (lua/src, libpng, zlib), for builds that
-# find none of them: wheels, cross builds. wheel.sh gets the sources. All names are hidden, so that they may stand in a
-# shared library. Sets LATHE_LUA_INCLUDE_DIR and LATHE_LUA_LIBRARY, LATHE_PNG_INCLUDE and png_libraries.
+# third_party.cmake: Lua, libpng and zlib from their sources in LATHE_THIRD_PARTY (lua/src, libpng, zlib), for builds
+# that find none of them: wheels, cross builds. wheel.sh gets the sources. All names are hidden, so that they may stand
+# in a shared library. Sets LATHE_LUA_INCLUDE_DIR and LATHE_LUA_LIBRARY, LATHE_PNG_INCLUDE and png_libraries.
 set(third_party ${LATHE_THIRD_PARTY})
 if(NOT IS_ABSOLUTE "${third_party}") # the package's own: beside CMakeLists.txt
     set(third_party ${CMAKE_CURRENT_SOURCE_DIR}/${third_party})
 endif()
 foreach(file lua/src/lua.h libpng/png.h zlib/zlib.h)
     if(NOT EXISTS ${third_party}/${file})
-        message(FATAL_ERROR "LATHE_THIRD_PARTY: expected a folder with the sources of Lua 5.4 (lua/src), libpng and zlib, and ${third_party}/${file} is not there")
+        message(FATAL_ERROR "LATHE_THIRD_PARTY: expected a folder with the sources of Lua 5.4 (lua/src), libpng and "
+            "zlib, and ${third_party}/${file} is not there")
     endif()
 endforeach()
 
-# What stands between the operations of an expression is not for the compiler to choose: numbers are the same everywhere.
+# What stands between the operations of an expression is not for the compiler to choose: numbers are the same
+# everywhere.
 function(lathe_third_party target)
     add_library(${target} STATIC ${ARGN})
     target_compile_options(${target} PRIVATE -w -ffp-contract=off ${no_lto})
@@ -27,8 +29,9 @@ set(LATHE_LUA_INCLUDE_DIR ${third_party}/lua/src)
 set(LATHE_LUA_LIBRARY lathe_lua_static)
 
 if(LATHE_TOOL)
-    lathe_third_party(lathe_zlib ${third_party}/zlib/adler32.c ${third_party}/zlib/compress.c ${third_party}/zlib/crc32.c
-        ${third_party}/zlib/deflate.c ${third_party}/zlib/inffast.c ${third_party}/zlib/inflate.c
+    lathe_third_party(lathe_zlib ${third_party}/zlib/adler32.c ${third_party}/zlib/compress.c
+        ${third_party}/zlib/crc32.c ${third_party}/zlib/deflate.c ${third_party}/zlib/inffast.c
+        ${third_party}/zlib/inflate.c
         ${third_party}/zlib/inftrees.c ${third_party}/zlib/trees.c ${third_party}/zlib/zutil.c)
     target_include_directories(lathe_zlib PUBLIC ${third_party}/zlib)
     file(GLOB png_files ${third_party}/libpng/png*.c)

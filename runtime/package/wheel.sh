@@ -1,14 +1,14 @@
 #!/bin/sh
-# wheel.sh [-o FOLDER] [x86_64] [aarch64] [sdist]: builds wheels that need neither a compiler nor a library of the machine
-# but glibc 2.28, and a source distribution that needs a C compiler alone; by default all three, into dist/.
+# wheel.sh [-o FOLDER] [x86_64] [aarch64] [sdist]: builds wheels that need neither a compiler nor a library of the
+# machine but glibc 2.28, and a source distribution that needs a C compiler alone; by default all three, into dist/.
 #
 #     sh runtime/package/wheel.sh -o dist
 #     pip install "dist/lathe_kernels-0.1.0-py3-none-manylinux_2_28_x86_64.whl[cuda13]"
 #
 # Needs python3 with venv, and once the network: pip gets what wheel.txt lists (100 MB), apt-get the sources of Lua,
 # libpng and zlib, on Debian and its like. They are kept in $LATHE_WHEEL_CACHE (lathe-wheel in the user's cache folder).
-# LATHE_THIRD_PARTY=FOLDER has other sources, as lua/src, libpng and zlib. --get: fetches both, and no more; --known: exit
-# code 77 where something would have to be fetched.
+# LATHE_THIRD_PARTY=FOLDER has other sources, as lua/src, libpng and zlib. --get: fetches both, and no more; --known:
+# exit code 77 where something would have to be fetched.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 package=$here/runtime/package
@@ -58,8 +58,8 @@ get_tools() {
     : >"$tools/complete"
 }
 
-# deb_source PACKAGE FOLDER: the source of a Debian package with Debian's patches, but for those that fit it into Debian's
-# folders; of the newest version that can be had.
+# deb_source PACKAGE FOLDER: the source of a Debian package with Debian's patches, but for those that fit it into
+# Debian's folders; of the newest version that can be had.
 # apt reads the lists of this machine as if they named sources, in a folder of its own.
 deb_source() {
     versions=$(apt-cache madison "$1" | awk '$NF == "Sources" { print $3 }' | sort -ruV)
@@ -83,7 +83,8 @@ get_sources() {
     [ ! -e "$sources/lua/src/lua.h" ] || return 0
     [ -z "${LATHE_THIRD_PARTY:-}" ] || fail "LATHE_THIRD_PARTY: $sources/lua/src/lua.h is not there"
     may_get 'the source of Lua, libpng and zlib'
-    command -v apt-get >/dev/null || fail 'without apt-get, name a folder with lua/src, libpng and zlib in LATHE_THIRD_PARTY'
+    command -v apt-get >/dev/null ||
+        fail 'without apt-get, name a folder with lua/src, libpng and zlib in LATHE_THIRD_PARTY'
     mkdir -p "$work/apt/lists/partial" "$work/apt/parts" "$work/got"
     for list in /etc/apt/sources.list /etc/apt/sources.list.d/debian.* /etc/apt/sources.list.d/ubuntu.*; do
         [ ! -f "$list" ] || sed 's/^Types:.*/Types: deb-src/; s/^deb /deb-src /' "$list" >"$work/apt/parts/${list##*/}"
@@ -119,8 +120,8 @@ copy_sources() {
 make_sdist() {
     stage=$work/stage
     mkdir "$stage"
-    (cd "$here" && git ls-files -z -co --exclude-standard CMakeLists.txt LICENSE README.md gen include runtime specs templates examples |
-        xargs -0 tar -cf -) | tar -xf - -C "$stage"
+    (cd "$here" && git ls-files -z -co --exclude-standard CMakeLists.txt LICENSE README.md gen include runtime specs \
+        templates examples | xargs -0 tar -cf -) | tar -xf - -C "$stage"
     copy_sources "$stage/third_party"
     # The same package, seen from the root of the tree.
     sed -e 's|^readme = .*|readme = "runtime/python/README.md"|' -e 's|^cmake.source-dir = .*|cmake.source-dir = "."|' \
@@ -163,9 +164,10 @@ make_wheel() { # make_wheel ARCH
     tar -xf "$work"/sdist/*.tar.gz --strip-components=1 -C "$cache/build/source"
     [ -z "$(command -v ccache)" ] || export CMAKE_C_COMPILER_LAUNCHER=ccache CCACHE_COMPILERTYPE=clang
     mkdir "$work/$1"
-    CMAKE_TOOLCHAIN_FILE=$work/$1.cmake PATH=$tools/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$cache/zig ZIG_LOCAL_CACHE_DIR=$cache/zig \
-        "$tools/bin/python" -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --no-index -w "$work/$1" \
-        -C install.strip=false -C cmake.define.LATHE_WERROR=ON -C "build-dir=$cache/build/$1" "$cache/build/source" >"$work/log" 2>&1 || {
+    CMAKE_TOOLCHAIN_FILE=$work/$1.cmake PATH=$tools/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$cache/zig \
+        ZIG_LOCAL_CACHE_DIR=$cache/zig "$tools/bin/python" -m pip wheel --disable-pip-version-check --no-deps \
+        --no-build-isolation --no-index -w "$work/$1" -C install.strip=false -C cmake.define.LATHE_WERROR=ON \
+        -C "build-dir=$cache/build/$1" "$cache/build/source" >"$work/log" 2>&1 || {
         tail -n 30 "$work/log" | cut -c 1-400 >&2
         fail "the wheel for $1 cannot be built"
     }

@@ -31,9 +31,9 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 // ---- shared memory -----------------------------------------------------------------------------------
 
 // clang-format off
-// What to choose. Bytes are for a variant without DIAG (which adds 8 (BM + BN): every row still fits). Registers are those
-// of the causal softmax on sm_80 / sm_90a (nvcc 13.0); where no spill is given there is none. A block may have 163 KB
-// of shared memory (166912 bytes) on sm_80, 99 KB (101376) on sm_86, sm_89 and sm_120, 227 KB (232448) on sm_90.
+// What to choose. Bytes are for a variant without DIAG (which adds 8 (BM + BN): every row still fits). Registers are
+// those of the causal softmax on sm_80 / sm_90a (nvcc 13.0); where no spill is given there is none. A block may have
+// 163 KB of shared memory (166912 bytes) on sm_80, 99 KB (101376) on sm_86, sm_89 and sm_120, 227 KB (232448) on sm_90.
 //
 //     D_PAD, DV_PAD        BM x BN    WARPS  STAGES   bytes   registers   on
 //     32, 32               128 x 64     4      2      24576   167 / 168   all
@@ -42,15 +42,16 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 //     96, 96               128 x 64     4      2      73728   251 / 252   all
 //     128, 64              128 x 64     4      2      81920   249 / 250   all
 //     128, 128             128 x 64     4      1      65536   255 / 255   all
-//     128, 128             128 x 64     4      2      98304   255 / 255   one barrier a tile; sm_90a spills 76 bytes (10 words, 5 of them
-//                                                                         written in the loop)
+//     128, 128             128 x 64     4      2      98304   255 / 255   one barrier a tile; sm_90a spills 76 bytes
+//                                                                         (10 words, 5 of them written in the loop)
 //     128, 128             128 x 32     4      2      65536   243 / 241   all
 //     128, 128              64 x 64     4      2      81920   139 / 143   all: short queries
-//     128, 128              64 x 64     2      1      49152   255 / 255   sm_90, four blocks an SM: masks that leave rows little (window 319 TFLOP/s
-//                                                                         where 128 x 64 had 303, on an H200); elsewhere 7 % less
+//     128, 128              64 x 64     2      1      49152   255 / 255   sm_90, four blocks an SM: masks that leave
+//                                                                         rows little (window 319 TFLOP/s where
+//                                                                         128 x 64 had 303, on an H200); else 7 % less
 //     160, 160             128 x 64     8      1      81920   174 / 193   all
-//     192, 128             128 x 64     8      1      90112   145 / 178   all;  2 stages: 131072, 136 / 188, sm_80 and sm_90
-//     192, 192             128 x 64     8      1      98304   196 / 196   all;  2 stages: 147456, 198 / 190, sm_80 and sm_90
+//     192, 128             128 x 64     8      1      90112   145 / 178   all; 2 stages 131072, 136 / 188, sm_80, sm_90
+//     192, 192             128 x 64     8      1      98304   196 / 196   all; 2 stages 147456, 198 / 190, sm_80, sm_90
 //     224, 224             128 x 64     8      1     114688   235 / 223   sm_80, sm_90
 //     256, 256             128 x 64     8      1     131072   234 / 240   sm_80, sm_90
 //     256, 256              64 x 64     4      1      98304   234 / 240   all
@@ -58,8 +59,9 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 //     128, 256             128 x 64     8      1      81920   232 / 243   all
 //     64, 256              128 x 64     8      1      65536   238 / 239   all
 //
-// The rule behind it: 4 warps of 32 rows while DV_PAD <= 128 and D_PAD <= 128, else 8 warps of 16 rows; the first that fits of
-// 128 x 64 with 2 stages (D_PAD + DV_PAD < 256, or one block an SM anyway), 128 x 64 with 1, 64 x 64 with 4 warps, 64 x 32.
+// The rule behind it: 4 warps of 32 rows while DV_PAD <= 128 and D_PAD <= 128, else 8 warps of 16 rows; the first that
+// fits of 128 x 64 with 2 stages (D_PAD + DV_PAD < 256, or one block an SM anyway), 128 x 64 with 1, 64 x 64 with 4
+// warps, 64 x 32.
 // clang-format on
 
 constexpr bool IN_F32 = same_type<cfg::operand, float>;

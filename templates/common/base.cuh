@@ -5,8 +5,7 @@
 #define INF __int_as_float(0x7f800000)
 
 // Every kernel stands between `#if LATHE_COMPILED(role)` and `#endif`. Compiled are those that are launched, for which
-// the generated
-// LATHE_KERNEL_role is 1; all of them where LATHE_KERNELS does not say that they are named, as in the stubs. Of a text
+// the generated LATHE_KERNEL_role is 1; all of them where LATHE_KERNELS does not say that they are named. Of a text
 // with several kernels some may be compiled apart, at the same time: then LATHE_PART says for which part this is, and
 // the generated LATHE_PART_role in which a kernel is, 0 where there is none.
 #ifdef LATHE_PART

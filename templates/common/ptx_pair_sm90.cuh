@@ -21,8 +21,8 @@ DEV void tma_load_both(u32 to, const tensor_map *map, u32 barrier, int x, int y,
 {
     asm volatile(
         "{\n.reg .b16 both;\nmov.b16 both, 3;\n"
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], "
-        "[%1, {%3, %4, %5, %6}], [%2], both, %7;\n}" ::"r"(to),
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], both, %7;\n}" ::"r"(to),
         "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(l2)
         : "memory");
 }
@@ -32,7 +32,8 @@ DEV void tma_load_both(u32 to, const tensor_map *map, u32 barrier, int x, int y,
 DEV void copy_to_peer(u32 to, u32 from, u32 bytes, u32 barrier)
 {
     asm volatile(
-        "{\n.reg .u32 there, counter;\nmapa.shared::cluster.u32 there, %0, %4;\nmapa.shared::cluster.u32 counter, %3, %4;\n"
+        "{\n.reg .u32 there, counter;\nmapa.shared::cluster.u32 there, %0, %4;\n"
+        "mapa.shared::cluster.u32 counter, %3, %4;\n"
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counter];\n}" ::"r"(
             to),
         "r"(from), "r"(bytes), "r"(barrier), "r"(cluster_rank() ^ 1u)

@@ -146,11 +146,10 @@ constexpr u64 L2_KEEP = 0x14F0000000000000ull;   // evict last: read again by ot
 // the tensor are 0. By one thread.
 DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, u64 l2)
 {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], "
-        "[%2], %7;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(l2)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(l2)
+                 : "memory");
 }
 // The same of a tensor of five dims.
 DEV void tma_load5(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, int v, u64 l2)

@@ -592,7 +592,7 @@ template <int W> DEV void carry_nothing(aggregate (&carry)[SCANS])
     });
 }
 
-// ---- rows that do not fit registers: where a walk was when it came to each chunk, so that a later walk takes it again ----
+// ---- rows that do not fit registers: where a walk was when it came to each chunk, for a later walk ----
 
 DEV aggregate *carries_of(const rows_params &p, int chunk, int chunks)
 {

@@ -6,7 +6,8 @@
 // is room for STAGES rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES
 // rows later is on its way into its place. So loads are under way all the time.
 // contracts/config.md says what the numbers of cfg mean. Rows of one place, which have the same KEYS, follow each other
-// in a block; so values of cells and sums into gradients at computed indices stay in registers until another place comes.
+// in a block; so values of cells and sums into gradients at computed indices stay in registers until another place
+// comes.
 // LATHE_ENTRY(sum): as in rowwise/registers.cuh.
 //
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and

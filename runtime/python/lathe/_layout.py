@@ -58,8 +58,8 @@ def to_library(
         return tuple(shape), tuple(strides)  # pools of pages, beside packed queries
     if len(shape) != len(places):
         raise c.ArgumentError(
-            f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout '{layout}', given "
-            f"{list(shape)}"
+            f"argument '{argument.name}': expected shape {shape_text(layout, op, argument)} in layout '{layout}', "
+            f"given {list(shape)}"
         )
     # A batch that was left out is one of 1; its stride is never used.
     sizes, steps = [1] * len(argument.dims), [0] * len(argument.dims)

@@ -6,9 +6,9 @@
 #pragma once
 #include "attention/backward/sm90_rounds.cuh"
 
-static_assert(
-    cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
-    "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 queries each");
+static_assert(cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
+              "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 "
+              "queries each");
 
 namespace back
 {

@@ -102,8 +102,8 @@ class _Prepared:
         def refuse(primals, tangents):
             raise c.UnsupportedError(
                 f"{op.name}: a second derivative is asked for (jax.grad of jax.grad, jax.hessian), and gradients of "
-                "Lathe have no gradients of their own; write that part in jax.numpy, or, where the first gradient counts "
-                "as constant, take it at jax.lax.stop_gradient(x)"
+                "Lathe have no gradients of their own; write that part in jax.numpy, or, where the first gradient "
+                "counts as constant, take it at jax.lax.stop_gradient(x)"
             )
 
         return launch
