@@ -48,6 +48,14 @@ static struct value type_of(const struct units *u, int unit, int first, int last
 
 static struct value value_of(const struct units *u, int unit, int first, int last, int depth)
 {
+    enum {
+        MOST_STEPS = 1000
+    }; /* of one condition: constants that stand on each other in many ways are left */
+    int64_t *steps = &u->parameter[(size_t)u->n * MOST_PARAMETERS].number;
+    if (depth == 0)
+        *steps = 0;
+    if (++*steps > MOST_STEPS)
+        return UNKNOWN;
     struct reader r = {.u = u, .unit = unit, .at = first, .last = last, .depth = depth};
     const struct value v = depth < MOST_DEPTH ? read_choice(&r) : UNKNOWN;
     return r.lost || r.at != last ? UNKNOWN : v;

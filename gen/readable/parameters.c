@@ -231,20 +231,34 @@ static bool has_forms(const struct units *u, const struct unit *unit, int word)
     return false;
 }
 
-/* The value that comes from outside is tried within: what is found out meanwhile stands on it, and is not
- * kept. */
+/* What was found out on trial stands on the value that was tried: it goes where that does not hold. */
+static void end_trial(const struct units *u, int level, bool holds)
+{
+    for (int i = 0; i < u->n * MOST_PARAMETERS; i++) {
+        struct parameter_value *known = &u->parameter[i];
+        if (known->level < level || known->state == PARAMETER_BUSY)
+            continue;
+        known->level = (signed char)(level - 1);
+        if (!holds)
+            known->state = 0;
+    }
+}
+
+/* The value that comes from outside is tried within. */
 static struct value find_parameter(const struct units *u, const struct asked *a,
                                    struct parameter_value *known, int depth)
 {
-    struct parameter_value *trying = &u->parameter[(size_t)u->n * MOST_PARAMETERS];
+    enum { MOST_TRIALS = 100 };
+    struct parameter_value *trials = &u->parameter[(size_t)u->n * MOST_PARAMETERS];
     const int name = u->name[u->unit[a->unit].name];
     const struct value v = is_in_directive(u, name) ? UNKNOWN : find_from_outside(u, a, name, depth);
-    if (!v.known)
+    if (!v.known || trials->level >= MOST_TRIALS)
         return UNKNOWN;
+    const int level = ++trials->level;
     *known = (struct parameter_value){.state = PARAMETER_KNOWN, .number = v.number};
-    trying->number++;
     const bool holds = holds_within(u, a, name, v, depth);
-    trying->number--;
+    end_trial(u, level, holds);
+    trials->level--;
     return holds ? v : UNKNOWN;
 }
 
@@ -262,8 +276,9 @@ struct value parameter_value(const struct units *u, int unit, int parameter, int
         a.is_deduced = is_deduced(u, x, &a.list, a.word);
         known->state = PARAMETER_BUSY;
         const struct value v = find_parameter(u, &a, known, depth);
-        *known =
-            (struct parameter_value){.state = v.known ? PARAMETER_KNOWN : PARAMETER_OPEN, .number = v.number};
+        *known = (struct parameter_value){.state = v.known ? PARAMETER_KNOWN : PARAMETER_OPEN,
+                                          .level = u->parameter[(size_t)u->n * MOST_PARAMETERS].level,
+                                          .number = v.number};
     }
     return known->state == PARAMETER_KNOWN ? (struct value){.known = true, .number = known->number} : UNKNOWN;
 }
