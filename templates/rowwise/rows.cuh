@@ -395,7 +395,8 @@ DEV void load_pieces(piece (&held)[COUNT], const rows_params &p, const place &ro
             return;
         }
         const in_type<K> *from = row_read<K>(p, row);
-        // with cfg::ONCE the compiler is told that a thread's vectors are constants apart; elsewhere that takes registers
+        // with cfg::ONCE the compiler is told that a thread's vectors are constants apart; elsewhere that takes
+        // registers
         [[maybe_unused]] const in_type<K> *from_first = from + along(p.in[K], first);
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
