@@ -103,8 +103,8 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
            softcap=None, s_aux=None, sliding_window=None, **more):  # fmt: skip
     """As transformers calls it: q, k and v [b, h, s, d]; o [b, s, h, d], and None for the weights."""
     if torch.compiler.is_compiling():
-        return _outside_of_graphs(module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, softcap,
-                      s_aux, sliding_window, **more)  # fmt: skip
+        return _outside_of_graphs(module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias,
+                      softcap, s_aux, sliding_window, **more)  # fmt: skip
     _refuse(query, dropout, s_aux, position_bias, more)
     rule = _rule_of(attention_mask)
     starts = _starts(more, query)

@@ -246,8 +246,8 @@ struct chunk_tiles : own_blocks {
             store_shared(tile(layout::STRONG + 4 * number), steep ? 2.0f : strong ? 1.0f : 0.0f);
         }
     }
-    // Whether some warp has left more than `than`: 1 where a channel loses more than MILD_BLOCK, which the delta rule does
-    // not ask, 2 where one loses more than STEEP_BLOCK.
+    // Whether some warp has left more than `than`: 1 where a channel loses more than MILD_BLOCK, which the delta rule
+    // does not ask, 2 where one loses more than STEEP_BLOCK.
     __device__ __forceinline__ bool is_stronger(float than) const
     {
         bool any = false;
