@@ -51,7 +51,8 @@ class Listed:
         required = {a.name for a in plain.op.forward.tensors if not a.optional}
         parameters = [f"Tensor{'' if n in required else '?'} {n}" for n in self.tensors]
         parameters += [f"SymInt? {n}" for n in plain.numbers]  # all of them are i32: floats are tensors here
-        parameters += [f"Tensor? list__{i}" for i in range(self.LISTS)] + ["Tensor[] mask__tensors", "SymInt[] mask__ints"]
+        parameters += [f"Tensor? list__{i}" for i in range(self.LISTS)]
+        parameters += ["Tensor[] mask__tensors", "SymInt[] mask__ints"]
         self.parameters = parameters
         self.operator, is_new = define(self.stem, _schema(parameters, self.results), self._run, self._fake)
         if is_new:
@@ -95,7 +96,8 @@ class Listed:
             return False
 
     def _blocks(self, lists):
-        table = lambda counts, indices: table_of_blocks(counts, indices, self.mask.size, self.mask.lengths)  # noqa: E731
+        size, lengths = self.mask.size, self.mask.lengths
+        table = lambda counts, indices: table_of_blocks(counts, indices, size, lengths)  # noqa: E731
         partial = table(*lists[:2])
         return partial, torch.zeros_like(partial) if lists[2] is None else table(*lists[2:])
 
