@@ -108,7 +108,7 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
         lathe__nearest_try(&nearest, name);
     }
     for (int i = 0; i < sig->n_args; i++) {
-        if (!has_choice(&sig->arg[i]))
+        if (!has_choice(&sig->arg[i]) || lathe__is_host_value(&sig->arg[i])) /* its size brings it */
             continue;
         lathe__nearest_try(&nearest, sig->arg[i].name);
         lathe__say(&known, ", %s (", sig->arg[i].name);

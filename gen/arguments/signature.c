@@ -50,6 +50,20 @@ struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *n
     return a;
 }
 
+void sign_places(struct signature *s, enum sym all, const char *start, const char *total)
+{
+    const uint8_t number = (uint8_t)(1 + s->n_args);
+    struct sig_arg *const arg[] = {sign_rare(s, ROLE_START, start, LATHE_I32),
+                                   sign_rare(s, ROLE_TOTAL, total, LATHE_I32)};
+    for (int i = 0; i < 2; i++) {
+        if (!arg[i])
+            return;
+        arg[i]->presence_built = true;
+        arg[i]->dim[0].sym = (uint8_t)all;
+        arg[i]->beside = (uint8_t)(number + (i == 0));
+    }
+}
+
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n)
 {
     a->ndim = (uint8_t)n;

@@ -37,7 +37,7 @@ static int64_t size_of(const struct problem *problem, const struct sig_dim *dim)
         return dim->literal;
     if (dim->sym == SYM_D || dim->sym == SYM_D_V)
         return problem->dim[dim->sym];
-    return dim->sym == SYM_Q || dim->sym == SYM_KV ? -1 : 0;
+    return dim->sym == SYM_Q || dim->sym == SYM_KV || dim->sym == SYM_ALL_KV ? -1 : 0;
 }
 
 static int64_t entries_of(const struct ir *ir, const struct problem *problem, int leaf)

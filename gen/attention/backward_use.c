@@ -197,7 +197,7 @@ bool backward_sums_fit(const struct ir *ir, const struct backward *b, const stru
         bool keys = false;
         for (int d = 0; d < in->n_dims; d++) {
             rows |= in->dim[d].sym == SYM_Q;
-            keys |= in->dim[d].sym == SYM_KV;
+            keys |= in->dim[d].sym == SYM_KV || in->dim[d].sym == SYM_ALL_KV;
         }
         if (!wish->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
             continue;

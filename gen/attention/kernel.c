@@ -5,6 +5,7 @@
 #include "gen/attention/columns.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/mask_tiles.h"
+#include "gen/attention/places.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/arguments/problem.h"
@@ -172,6 +173,8 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
     if (status != LATHE_OK)
         return status == LATHE_UNSUPPORTED ? LATHE_OK : status;
     k->runs_forward = backward_runs_forward(r->ir, r->sig, r->problem, &k->back);
+    if (!places_sums_fit(r->ir, r->sig, r->problem, &k->back, r->refused))
+        return LATHE_OK;
     backward_wanted_make(r->ir, r->sig, r->problem, &wish);
     if (r->problem->deterministic && !backward_sums_fit(k->backward, &k->back, &wish, r->refused))
         return LATHE_OK;

@@ -5,6 +5,7 @@
 #include "gen/attention/lower.h"
 #include "gen/attention/backward.h"
 #include "gen/attention/mask_tiles.h"
+#include "gen/attention/places.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/ir/log.h"
 #include "gen/ir/spec.h"
@@ -39,6 +40,13 @@ static void end_as_part(struct ir *w)
     w->mod[MOD_OUTPUT].n_stages = 0;
 }
 
+static void move_places(struct ir *w, const struct problem *problem)
+{
+    places_pass(w, problem);
+    if (problem->cut_keys || problem->cut_heads)
+        ir_passed(w, "places");
+}
+
 /* The clone that is rewritten, of a forward pass. */
 static bool open_forward(struct rewriter *r, const char *what, const struct ir *ir,
                          const struct signature *sig, const struct problem *problem)
@@ -50,6 +58,7 @@ static bool open_forward(struct rewriter *r, const char *what, const struct ir *
         end_as_part(r->w);
         ir_passed(r->w, "end_as_part");
     }
+    move_places(r->w, problem);
     toeplitz_gather(r->w);
     ir_passed(r->w, "toeplitz");
     return true;
@@ -118,6 +127,7 @@ lathe_status attention_lower_combine(const struct ir *ir, const struct signature
         return LATHE_MEMORY;
     ir_log_begin(r.w, "combine kernel");
     drop_scores(r.w);
+    move_places(r.w, problem);
     rewrite_mods(&r);
     rewrite_fn(&r, &r.w->epilogue, -1);
     make_empty(r.w);
@@ -164,10 +174,12 @@ static bool derive_and_rewrite(struct rewriter *r, const struct backward_wanted 
                                char *why)
 {
     ir_log_begin(r->w, "backward kernel");
+    move_places(r->w, r->problem);
     toeplitz_gather(r->w);
     ir_passed(r->w, "toeplitz");
     if (!backward_derive(r->w, wish, back, why))
         return false;
+    places_count_rows(r->w, back, r->problem);
     backward_finish(r->w, back);
     ir_passed_with(r->w, "derive", backward_print, back);
     if (!backward_split(r->w, back))

@@ -116,6 +116,8 @@ static void add_sizes(struct signature *s, const struct ir *ir)
 {
     const uint8_t cu = (uint8_t)(1 + lathe__arg_find(s, "cu_q", 0));
     const uint8_t pages = s->paged_by;
+    const uint8_t keys = (uint8_t)(1 + lathe__place_find(s, ROLE_TOTAL, SYM_ALL_KV));
+    const uint8_t heads = (uint8_t)(1 + lathe__place_find(s, ROLE_TOTAL, SYM_ALL_H));
     const struct sig_size sizes[] = {
         {.sym = SYM_B, .usual = 1, .packed_by = cu},
         {.sym = SYM_H,
@@ -131,6 +133,8 @@ static void add_sizes(struct signature *s, const struct ir *ir)
         {.sym = SYM_PAGE, .beside = pages, .positive = true},
         {.sym = SYM_MOST, .beside = pages},
         {.sym = SYM_POOL, .beside = pages, .positive = true},
+        {.sym = SYM_ALL_KV, .same_as = SYM_KV, .below = SIZE_POSITIONS, .beside = keys},
+        {.sym = SYM_ALL_H, .same_as = SYM_H, .beside = heads},
         SIGN_HEAD_DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, 1),
     };
     static const struct sig_size second = {.sym = SYM_D2,
@@ -146,6 +150,21 @@ static void add_sizes(struct signature *s, const struct ir *ir)
     if (ir->qk2)
         sign_sizes(s, &second, 1);
     sign_free_sizes(s, &free_size);
+}
+
+/* Inputs that have a place for each head or key have one for each of all, where this call has a part. */
+void sign_whole_inputs(struct signature *s, const struct ir *ir)
+{
+    for (int i = 0; i < s->n_args; i++) {
+        const char *const name = s->arg[i].name;
+        bool input = s->arg[i].role == ROLE_INPUT;
+        for (int k = 0; k < ir->n_inputs; k++)
+            input |= name[0] == 'd' && strcmp(name + 1, ir->input[k].name) == 0;
+        for (int d = 0; d < s->arg[i].ndim && input; d++) {
+            struct sig_dim *dim = &s->arg[i].dim[d];
+            dim->whole = lathe__whole_sym(dim->sym);
+        }
+    }
 }
 
 static void add_gradients(struct signature *s, const struct ir *ir)
@@ -191,6 +210,8 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
         kept->optional = true;
     }
     add_sequences(s);
+    sign_places(s, SYM_ALL_KV, "kv_start", "len_kv");
+    sign_places(s, SYM_ALL_H, "h_start", "n_h");
     if (!backward)
         sign_parts(s, ir);
     s->builds_alignment = true;
@@ -199,5 +220,6 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     if (backward)
         add_gradients(s, ir);
     count_sequences(s);
+    sign_whole_inputs(s, ir);
     add_sizes(s, ir);
 }

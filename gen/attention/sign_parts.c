@@ -161,6 +161,7 @@ static void add_end_inputs(struct signature *s, const struct ir *ir)
     for (int i = 0; i < ir->n_inputs; i++)
         if (end_reads(ir, ir->input[i].is_scalar ? OP_SCALAR : OP_LOAD, i))
             sign_input(s, ir, &ir->input[i]);
+    sign_places(s, SYM_ALL_H, "h_start", "n_h");
     if (!reads_position(ir))
         return;
     struct sig_arg *start = sign_add(s, ROLE_Q_START, "", "q_start");
@@ -186,8 +187,13 @@ void sign_attention_combine(struct signature *s, const struct ir *ir)
     add_rows(s, ir, ROLE_IN, 0);
     add_results(s, ir);
     add_end_inputs(s, ir);
+    sign_whole_inputs(s, ir);
+    const struct sig_size heads = {.sym = SYM_ALL_H,
+                                   .same_as = SYM_H,
+                                   .beside = (uint8_t)(1 + lathe__place_find(s, ROLE_TOTAL, SYM_ALL_H))};
     s->builds_alignment = true;
     s->sharing = SHARING_NONE;
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    sign_sizes(s, &heads, 1);
     sign_free_sizes(s, &free_size);
 }

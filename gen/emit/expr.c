@@ -205,6 +205,10 @@ static const char *at_text(int field)
         [AT_N_H_K] = "z.n_h_kv",
         [AT_LEN_T] = "z.len_q",
         [AT_N] = "z.n",
+        [AT_KV_START] = "x.kv_start",
+        [AT_H_START] = "x.h_start",
+        [AT_ALL_KV] = "x.all_kv",
+        [AT_ALL_H] = "x.all_h",
         [AT_N_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
     };
     return text[field];
@@ -262,9 +266,11 @@ static bool is_own_index(const struct ir *w, int index, const struct sig_dim *di
 void input_size_text(const struct emitter *e, int input, int d, char *out, size_t size)
 {
     static const char *const text[SYM_FREE] = {
-        [SYM_B] = "z.n_b",     [SYM_H] = "z.n_h",   [SYM_H_KV] = "z.n_h_kv", [SYM_Q] = "z.len_q",
-        [SYM_KV] = "z.len_kv", [SYM_D] = "cfg::D",  [SYM_D_V] = "cfg::D_V",  [SYM_N] = "z.n",
-        [SYM_ROWS] = "z.rows", [SYM_T] = "z.len_q", [SYM_H_K] = "z.n_h_kv",  [SYM_SEQS] = "x.seqs",
+        [SYM_B] = "z.n_b",         [SYM_H] = "z.n_h",       [SYM_H_KV] = "z.n_h_kv",
+        [SYM_Q] = "z.len_q",       [SYM_KV] = "z.len_kv",   [SYM_D] = "cfg::D",
+        [SYM_D_V] = "cfg::D_V",    [SYM_N] = "z.n",         [SYM_ROWS] = "z.rows",
+        [SYM_T] = "z.len_q",       [SYM_H_K] = "z.n_h_kv",  [SYM_SEQS] = "x.seqs",
+        [SYM_ALL_KV] = "x.all_kv", [SYM_ALL_H] = "x.all_h", [SYM_ALL_H_KV] = "x.all_h_kv",
     };
     const struct sig_dim *dim = &e->w->input[input].dim[d];
     if (dim->literal > 0)

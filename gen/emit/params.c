@@ -460,6 +460,43 @@ static void size_members(struct params *p, struct emitter *e, bool text)
     }
 }
 
+static bool reads_size(const struct emitter *e, int field, enum sym sym)
+{
+    bool found = false;
+    mark_all(e);
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        found |= e->mark[i] && n->op == OP_AT && n->index == field;
+        for (int d = 0; e->mark[i] && n->op == OP_LOAD && d < n->n_args; d++)
+            found |= sym != SYM_ONE && e->w->input[n->index].dim[d].sym == sym;
+    }
+    return found;
+}
+
+/* Where the keys and heads that are here stand among all. */
+static void place_members(struct params *p, struct emitter *e, bool text)
+{
+    static const struct {
+        int field;
+        enum sym sym, all;
+        const char *name;
+    } member[] = {{AT_KV_START, SYM_ONE, SYM_ALL_KV, "kv_start"},
+                  {AT_H_START, SYM_ONE, SYM_ALL_H, "h_start"},
+                  {AT_ALL_KV, SYM_ALL_KV, SYM_ALL_KV, "all_kv"},
+                  {AT_ALL_H, SYM_ALL_H, SYM_ALL_H, "all_h"},
+                  {AT_COUNT, SYM_ALL_H_KV, SYM_ALL_H_KV, "all_h_kv"}};
+    for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
+        if (!reads_size(e, member[i].field, member[i].sym))
+            continue;
+        if (member[i].sym == SYM_ONE)
+            params_row(p, PARAM_SCALAR_I32, lathe__place_find(e->sig, ROLE_START, member[i].all), 0, 4);
+        else
+            params_row(p, PARAM_SYM, member[i].all, 0, 4);
+        if (text)
+            text_add(p->out, "    int %s;\n", member[i].name);
+    }
+}
+
 /* Members of struct inputs, which starts and ends on 8 bytes. */
 static void input_members(struct params *p, struct emitter *e, bool text)
 {
@@ -472,6 +509,8 @@ static void input_members(struct params *p, struct emitter *e, bool text)
             tensor_members(p, e, i, text);
     }
     size_members(p, e, text);
+    if (e->problem->cut_keys || e->problem->cut_heads)
+        place_members(p, e, text);
     if (kinds[e->w->kind].own_inputs)
         kinds[e->w->kind].own_inputs(p, e, text);
 }

@@ -84,19 +84,26 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
     lathe_status status = problem_from_args(sig, args, n, true, &out->problem, err);
     if (status != LATHE_OK)
         return status;
-    out->q_start = host_dim(out, SYM_KV) - host_dim(out, SYM_Q);
+    const bool cut = out->problem.cut_keys;
+    out->q_start = host_dim(out, cut ? SYM_ALL_KV : SYM_KV) - host_dim(out, SYM_Q);
     for (int i = 0; i < sig->n_args; i++) {
         if (arg_in(out->problem.present, i))
             out->arg[i] = find(args, n, sig->arg[i].name);
         if (out->arg[i] && sig->arg[i].role == ROLE_Q_START)
             status = take_q_start(out, out->arg[i], err);
     }
+    if (status == LATHE_OK)
+        status = lathe__starts_check(sig, &out->problem, out->arg, err);
+    out->kv_start = lathe__place_start(sig, out->arg, SYM_ALL_KV);
+    out->h_start = lathe__place_start(sig, out->arg, SYM_ALL_H);
+    int64_t dim[SYM_COUNT];
+    lathe__dims_of_all(&out->problem, dim);
     for (int i = 0; i < ir->n_inputs; i++) {
         const struct input_range *range = &ir->input[i].range;
         const lathe_arg *many = range->sorted_by[0] ? host_arg(out, range->sorted_by) : NULL;
         out->input[i] = host_arg(out, ir->input[i].name);
         if (out->input[i] && status == LATHE_OK)
-            status = input_range_check(ir, i, out->input[i], many, out->problem.dim, err);
+            status = input_range_check(ir, i, out->input[i], many, dim, err);
         if (out->input[i] && ir->inner && ir->input[i].rows == INPUT_ROW)
             out->input[i] = host_turn(&out->turned[i], out->input[i]);
     }
@@ -153,10 +160,10 @@ void host_env_init(struct eval_env *env, const struct host_call *call, uint8_t a
     *env = (struct eval_env){
         .ir = call->ir, .axis = axis, .tape = call->tape, .mode = call->mode, .error_node = -1};
     env->at[AT_N_B] = (double)host_dim(call, SYM_B);
-    env->at[AT_N_H] = (double)host_dim(call, SYM_H);
-    env->at[AT_N_H_KV] = (double)host_dim(call, SYM_H_KV);
+    env->at[AT_N_H] = (double)host_dim(call, call->problem.cut_heads ? SYM_ALL_H : SYM_H);
+    env->at[AT_N_H_KV] = (double)host_dim(call, call->problem.cut_heads ? SYM_ALL_H_KV : SYM_H_KV);
     env->at[AT_LEN_Q] = (double)host_dim(call, SYM_Q);
-    env->at[AT_LEN_KV] = (double)host_dim(call, SYM_KV);
+    env->at[AT_LEN_KV] = (double)host_dim(call, call->problem.cut_keys ? SYM_ALL_KV : SYM_KV);
     env->at[AT_D] = (double)(host_dim(call, SYM_D) + (call->ir->qk2 ? host_dim(call, SYM_D2) : 0));
     env->at[AT_D_V] = (double)host_dim(call, SYM_D_V);
     env->at[AT_N_H_K] = (double)host_dim(call, SYM_H_K);

@@ -47,6 +47,7 @@ struct host_call { /* stays where it was bound: inputs may point into it */
     const lathe_arg *input[MAX_INPUTS];    /* by number in ir->input; NULL: not given */
     struct host_turned turned[MAX_INPUTS]; /* rows along an inner dim: of inputs that are such rows */
     int64_t q_start;                       /* attention: position of query row 0 among the keys */
+    int64_t kv_start, h_start;             /* attention: the first key and query head among all */
     int64_t sequence;                      /* attention: at.b of batch 0 */
     const int64_t *page;                   /* attention: the pages of that sequence, all of the pool */
     int64_t first_row;   /* where head_rows is not 0, the call is a part of another one: its number of this */
@@ -129,7 +130,7 @@ struct host_head {
     double *scaled; /* [n_live] scale * qk: LEAF_S of score_mod */
     double *s;      /* [n_live] after score_mod: LEAF_S of online and forward */
 
-    double *every_kv; /* [len_kv] 0, 1, 2, ... */
+    double *every_kv; /* [len_kv] kv_start, kv_start + 1, ...: at.kv of each */
 };
 
 lathe_status host_head_init(struct host_head *head, const struct host_call *call, lathe_error *err);
@@ -155,6 +156,8 @@ lathe_status host_row_output(struct host_head *head, double factor, double **o, 
    that is NaN. */
 lathe_status host_row_empty(struct host_head *head, double *finals, lathe_error *err);
 
+/* at.h and at.h_kv of query head h of the call's. */
+void host_at_head(double *at, const struct host_call *call, int64_t h);
 /* at[] of a token of head->vector, for its mods. `tensor_head`: h for query and output, h_kv for key and
    value. `token`: row of q, or key. */
 void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token);

@@ -65,6 +65,10 @@ enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
     X(SIZE2, "n2", 0)                                                                                        \
     X(SIZE3, "n3", 0)                                                                                        \
     X(SIZE4, "n4", 0)                                                                                        \
+    X(KV_START, "kv_start", 0) /* attention, in lowered formulas: the first key of all that is here */       \
+    X(H_START, "h_start", 0)   /* the same of query heads */                                                 \
+    X(ALL_KV, "len_kv", 0)     /* keys in all: at.len_kv of the spec, where len_kv is as many as are here */ \
+    X(ALL_H, "n_h", 0)                                                                                       \
     X(FREE0, "free0", 0) /* the size of a dim that inputs name for themselves: ir->free_name[k] */           \
     X(FREE1, "free1", 0)                                                                                     \
     X(FREE2, "free2", 0)                                                                                     \

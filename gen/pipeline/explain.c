@@ -30,6 +30,8 @@ static const char *role_text(const struct sig_arg *a)
         return "input";
     case ROLE_SCALAR:
     case ROLE_Q_START:
+    case ROLE_START:
+    case ROLE_TOTAL:
     case ROLE_MASK_KEPT:
         return "scalar";
     }

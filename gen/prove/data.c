@@ -162,11 +162,16 @@ static bool is_instead(const struct signature *sig, int arg)
     return found;
 }
 
+/* Where tokens and heads of this call stand among all. */
+static bool is_place(const struct sig_arg *a)
+{
+    return a->role == ROLE_Q_START || a->role == ROLE_START || a->role == ROLE_TOTAL;
+}
+
 static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const int64_t *dim)
 {
-    if (is_of_packed(a, dim) || a->role == ROLE_MASK_KEPT ||
-        (a->role == ROLE_Q_START && !given_arg(p, a->name)) || (a->optional && given_absent(p, a->name)) ||
-        data_find(d, a->name) || d->n == DATA_MAX)
+    if (is_of_packed(a, dim) || a->role == ROLE_MASK_KEPT || (is_place(a) && !given_arg(p, a->name)) ||
+        (a->optional && given_absent(p, a->name)) || data_find(d, a->name) || d->n == DATA_MAX)
         return true;
     bool integers = a->dtype == LATHE_I32 || a->dtype == LATHE_U8;
     lathe_arg *t = &d->arg[d->n];

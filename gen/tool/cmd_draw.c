@@ -381,6 +381,8 @@ static int refuse_sizes(const struct drawing *d)
         tool_complain(
             "draw: packed sequences lie one behind the other and see only themselves: draw the sizes of one "
             "of them");
+    else if (run->problem.cut_keys || run->problem.cut_heads)
+        tool_complain("draw: all keys and heads are drawn: leave len_kv and n_h out");
     else if (d->len_q < 1 || d->len_kv < 1 || d->n_heads < 1 || run->problem.dim[SYM_B] < 1)
         tool_complain("draw: the problem has no pair of tokens");
     else

@@ -47,6 +47,12 @@ static bool is_scalar_role(const struct sig_arg *a)
     return lathe__is_host_value(a) && a->role != ROLE_MASK_KEPT;
 }
 
+/* How many keys and heads there are in all is a size of the problem. */
+static bool is_set_role(const struct sig_arg *a)
+{
+    return is_scalar_role(a) && a->role != ROLE_TOTAL;
+}
+
 static bool is_output_role(const struct sig_arg *a)
 {
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
@@ -90,7 +96,10 @@ static lathe_status add_sizes(struct run *run, const struct sig_arg *a, const ch
                               const struct npy *array, struct text_buf *text, lathe_error *err)
 {
     const int skip = a->ndim - array->ndim;
-    const struct problem here = {.paged = has_pages(run, text->data ? text->data : "")};
+    const char *const so_far = text->data ? text->data : "";
+    const struct problem here = {.paged = has_pages(run, so_far),
+                                 .cut_keys = tool_names_size(so_far, "len_kv"),
+                                 .cut_heads = tool_names_size(so_far, "n_h")};
     for (int i = skip < 0 ? a->ndim : skip; i < a->ndim; i++) {
         const struct sig_dim dim = lathe__dim_here(&here, a->dim[i]);
         const char *name = sym_name(&run->sig, dim.sym);
@@ -247,7 +256,9 @@ static bool fill_integers(const struct run *run, struct run_tensor *t, struct ra
 static int fill_random(const struct run *run, struct run_tensor *t, struct random *r)
 {
     const struct input *in = input_of(run, t);
-    if (in && input_fill(in, run->problem.dim, &t->arg, unit_of, r))
+    int64_t dim[SYM_COUNT];
+    lathe__dims_of_all(&run->problem, dim);
+    if (in && input_fill(in, dim, &t->arg, unit_of, r))
         return CODE_OK;
     if (fill_row_states(run, t, r) || fill_integers(run, t, r))
         return CODE_OK;
@@ -305,9 +316,39 @@ static int read_tensor(struct run_tensor *t, const char *path)
     return same_shape(t, &array) ? CODE_OK : wrong_shape(t, &array, path);
 }
 
+/* A size of all keys or heads, which the problem has; and where those that are here begin. */
+static int make_place(struct run *run, int sig)
+{
+    const struct sig_arg *a = &run->sig.arg[sig];
+    const char *text = tool_find_value(&run->o->set, a->name);
+    const char *size = sym_name(&run->sig, a->dim[0].sym);
+    double value = (double)run->problem.dim[a->dim[0].sym];
+    if (!arg_in(run->problem.present, sig)) {
+        if (text)
+            tool_complain(
+                "--set %s: the problem has all of them; say how many there are by %s=N in --problem", a->name,
+                size);
+        return text ? CODE_USAGE : CODE_OK;
+    }
+    if (a->role == ROLE_START && !text) {
+        tool_complain("the problem has a part of %s=%" PRId64 "; say where it begins by --set %s=VALUE", size,
+                      run->problem.dim[a->dim[0].sym], a->name);
+        return CODE_USAGE;
+    }
+    if (a->role == ROLE_START && !tool_scalar(a->name, text, LATHE_I32, &value))
+        return CODE_USAGE;
+    struct run_tensor *t = add_tensor(run, sig);
+    const int code = allocate(t);
+    if (code == CODE_OK)
+        dtype_store(LATHE_I32, t->host, 0, value);
+    return code;
+}
+
 static int make_scalar(struct run *run, int sig, struct random *r)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
+    if (a->role == ROLE_START || a->role == ROLE_TOTAL)
+        return make_place(run, sig);
     const char *text = tool_find_value(&run->o->set, a->name);
     const lathe_dtype dtype = (lathe_dtype)run->problem.arg_dtype[sig];
     double value = 0;
@@ -458,11 +499,12 @@ static int make_tensors(struct run *run, bool outputs)
 /* What is given, against what the spec says of it: kernels do not look. */
 static int check_ranges(const struct run *run, lathe_error *err)
 {
+    int64_t dim[SYM_COUNT];
+    lathe__dims_of_all(&run->problem, dim);
     for (int i = 0; i < run->ir->n_inputs; i++) {
         const struct run_tensor *t = run_find(run, run->ir->input[i].name);
         const struct run_tensor *many = run_find(run, run->ir->input[i].range.sorted_by);
-        if (t && input_range_check(run->ir, i, &t->arg, many ? &many->arg : NULL, run->problem.dim, err) !=
-                     LATHE_OK)
+        if (t && input_range_check(run->ir, i, &t->arg, many ? &many->arg : NULL, dim, err) != LATHE_OK)
             return complain_error(err);
     }
     return CODE_OK;
@@ -470,7 +512,7 @@ static int check_ranges(const struct run *run, lathe_error *err)
 
 bool run_set_known(const struct signature *sig, const struct name_values *set)
 {
-    return check_names(sig, "--set", set, is_scalar_role);
+    return check_names(sig, "--set", set, is_set_role);
 }
 
 static bool names_are_known(const struct run *run)

@@ -17,7 +17,8 @@ struct counter {
     const struct run *run;
     struct eval_env env;
     struct tile_at tile;
-    double *kv; /* 0, 1, 2, ... */
+    double *kv; /* first, first + 1, ...: places of the keys that are here */
+    int64_t first;
     int64_t evaluated;
     double live;
 };
@@ -25,10 +26,10 @@ struct counter {
 void run_set_sizes(double at[AT_COUNT], const struct problem *p)
 {
     at[AT_N_B] = (double)p->dim[SYM_B];
-    at[AT_N_H] = (double)p->dim[SYM_H];
-    at[AT_N_H_KV] = (double)p->dim[SYM_H_KV];
+    at[AT_N_H] = (double)p->dim[p->cut_heads ? SYM_ALL_H : SYM_H];
+    at[AT_N_H_KV] = (double)p->dim[p->cut_heads ? SYM_ALL_H_KV : SYM_H_KV];
     at[AT_LEN_Q] = (double)p->dim[SYM_Q];
-    at[AT_LEN_KV] = (double)p->dim[SYM_KV];
+    at[AT_LEN_KV] = (double)p->dim[p->cut_keys ? SYM_ALL_KV : SYM_KV];
     at[AT_D] = (double)p->dim[SYM_D];
     at[AT_D_V] = (double)p->dim[SYM_D_V];
     for (int k = 0; k < MAX_FREE_SYMS; k++)
@@ -49,7 +50,7 @@ static bool count_tile(struct counter *c)
     const int root = ir->mask.root[0];
     const struct tile_at *t = &c->tile;
     c->env.n = (int)(t->kv1 - t->kv0 + 1);
-    c->env.at_axis[AT_KV] = c->kv + t->kv0;
+    c->env.at_axis[AT_KV] = c->kv + (t->kv0 - c->first);
     c->evaluated += (t->row1 - t->row0 + 1) * c->env.n;
     for (int64_t row = t->row0; row <= t->row1; row++) {
         c->env.at[AT_ROW] = (double)row;
@@ -74,8 +75,9 @@ static bool count_head(struct counter *c)
     struct tile_at *t = &c->tile;
     for (t->row0 = 0; t->row0 < p->dim[SYM_Q]; t->row0 += TILE) {
         t->row1 = least(t->row0 + TILE, p->dim[SYM_Q]) - 1;
-        for (t->kv0 = 0; t->kv0 < p->dim[SYM_KV]; t->kv0 += TILE) {
-            t->kv1 = least(t->kv0 + TILE, p->dim[SYM_KV]) - 1;
+        const int64_t end = c->first + p->dim[SYM_KV];
+        for (t->kv0 = c->first; t->kv0 < end; t->kv0 += TILE) {
+            t->kv1 = least(t->kv0 + TILE, end) - 1;
             const enum tile_class class = bounds_class(c->run->ir, t);
             if (class == TILE_ALL)
                 c->live += (double)((t->row1 - t->row0 + 1) * (t->kv1 - t->kv0 + 1));
@@ -84,6 +86,12 @@ static bool count_head(struct counter *c)
         }
     }
     return true;
+}
+
+static int64_t place_of(const struct run *run, const char *name)
+{
+    const struct run_tensor *t = run_find(run, name);
+    return t ? *(const int32_t *)t->host : 0;
 }
 
 static bool count_heads(struct counter *c)
@@ -98,8 +106,8 @@ static bool count_heads(struct counter *c)
     const int64_t heads = by_head ? p->dim[SYM_H] : 1;
     for (int64_t b = 0; b < batches; b++) {
         for (int64_t h = 0; h < heads; h++) {
-            run_set_head(c->env.at, p, b, h);
-            run_set_head(c->tile.at, p, b, h);
+            run_set_head(c->env.at, p, b, h + place_of(run, "h_start"));
+            run_set_head(c->tile.at, p, b, h + place_of(run, "h_start"));
             if (!count_head(c))
                 return false;
         }
@@ -112,7 +120,8 @@ static bool count_heads(struct counter *c)
 int64_t run_q_start(const struct run *run)
 {
     const struct run_tensor *t = run_find(run, "q_start");
-    return t ? *(const int32_t *)t->host : run->problem.dim[SYM_KV] - run->problem.dim[SYM_Q];
+    const int64_t *const dim = run->problem.dim;
+    return t ? *(const int32_t *)t->host : dim[run->problem.cut_keys ? SYM_ALL_KV : SYM_KV] - dim[SYM_Q];
 }
 
 /* Pairs that the mask leaves, over all heads and batches. False: too many to look at; *out is all pairs. */
@@ -123,6 +132,7 @@ static bool live_pairs(const struct run *run, double *out)
         (double)p->dim[SYM_B] * (double)p->dim[SYM_H] * (double)p->dim[SYM_Q] * (double)p->dim[SYM_KV];
     struct counter c = {.run = run, .env = {.ir = run->ir, .axis = SPAN_KV}};
     lathe_arg args[MAX_ARGS];
+    c.first = place_of(run, "kv_start");
     *out = all;
     if (run->ir->mask.n_roots == 0 || all == 0.0)
         return true;
@@ -130,7 +140,7 @@ static bool live_pairs(const struct run *run, double *out)
     if (!c.kv)
         return false;
     for (int64_t j = 0; j < p->dim[SYM_KV]; j++)
-        c.kv[j] = (double)j;
+        c.kv[j] = (double)(c.first + j);
     run_args(run, args);
     for (int i = 0; i < run->ir->n_inputs; i++) {
         const struct run_tensor *t = run_find(run, run->ir->input[i].name);

@@ -156,6 +156,11 @@ static void write_scalar(FILE *f, const struct sig_arg *a)
     if (a->role == ROLE_Q_START)
         fprintf(f, "position of query row 0 among the keys, in tokens; default: the keys less the queries, "
                    "of each sequence, so both end together");
+    else if (a->role == ROLE_START || a->role == ROLE_TOTAL)
+        fprintf(f, "%s, of which this call has a part (lathe_types.h); default: it has all",
+                a->role == ROLE_TOTAL         ? "how many there are"
+                : a->dim[0].sym == SYM_ALL_KV ? "the place of key 0 among all keys"
+                                              : "the number of query head 0 among all heads");
     else if (a->role == ROLE_MASK_KEPT)
         fprintf(
             f, "1: the workspace still has the map of the mask's tiles from an earlier launch like this one; "

@@ -52,9 +52,9 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)
-        fprintf(f, "%s{%d, %" PRId32 ", %d, %d, %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
-                a->dim[i].times, a->dim[i].plus, a->dim[i].paged);
-    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0, 0}");
+        fprintf(f, "%s{%d, %" PRId32 ", %d, %d, %d, %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
+                a->dim[i].times, a->dim[i].plus, a->dim[i].paged, a->dim[i].whole);
+    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0, 0, 0}");
 }
 
 _Static_assert(sizeof(struct sig_size) == 16 + 5 * 4, "write_size lacks a member of struct sig_size");
@@ -123,8 +123,11 @@ static void write_problem(FILE *f, const struct problem *p, int number)
     fprintf(f, "},\n    {");
     for (int i = 0; i < MAX_ARGS; i++)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
-    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d, %d, %d};\n",
-            p->present, p->unaligned, p->folded, p->deterministic, p->paged, p->packed);
+    fprintf(f,
+            "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64
+            "), %d, %d, %d, %d, %d};\n",
+            p->present, p->unaligned, p->folded, p->deterministic, p->paged, p->packed, p->cut_keys,
+            p->cut_heads);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */

@@ -84,6 +84,7 @@ lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct probl
 {
     TRY(check_lengths(sig, problem, err));
     TRY(check_rows(sig, problem, err));
+    TRY(lathe__starts_check(sig, problem, bound->arg, err));
     for (int i = 0; i < sig->n_args; i++) {
         const lathe_arg *t = bound->arg[i];
         if (!t)
@@ -190,7 +191,8 @@ static lathe_status fill_scalar(const struct fill *f, const struct param *p, uns
 /* Where row 0 stands among the keys: given, or end-aligned. */
 static lathe_status fill_q_start(const struct fill *f, bool by_length, unsigned char *to, lathe_error *err)
 {
-    int64_t value = f->problem->dim[SYM_KV] - f->problem->dim[SYM_Q];
+    const int64_t first = lathe__place_start(f->sig, f->bound->arg, SYM_ALL_KV);
+    int64_t value = f->problem->dim[f->problem->cut_keys ? SYM_ALL_KV : SYM_KV] - f->problem->dim[SYM_Q];
     bool given = false;
     for (int i = 0; i < f->sig->n_args; i++) {
         const lathe_arg *t = f->bound->arg[i];
@@ -203,6 +205,7 @@ static lathe_status fill_q_start(const struct fill *f, bool by_length, unsigned 
                            "argument 'q_start': expected positions between -2^24 and 2^24, given %" PRId64
                            " with %" PRId64 " rows",
                            value, f->problem->dim[SYM_Q]);
+    value -= first; /* kernels count the keys that are here */
     const int32_t start = by_length && !given ? (int32_t)Q_START_BY_LENGTH : (int32_t)value;
     memcpy(to, &start, sizeof start);
     return LATHE_OK;

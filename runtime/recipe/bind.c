@@ -244,6 +244,8 @@ static lathe_status bind_arg(const struct signature *sig, const lathe_arg *t, bo
     if (arg_in(p->present, i))
         return lathe__fail(err, LATHE_ARG, "argument '%s': given twice", a->name);
     lathe_status status = check_form(sig, a, t, p, err);
+    if (status == LATHE_OK && need_data && a->role == ROLE_TOTAL)
+        status = lathe__total_bind(a, t, p, err);
     if (status == LATHE_OK)
         status = bind_dtype(sig, i, t->dtype, p, err);
     if (status == LATHE_OK)
@@ -348,6 +350,7 @@ static lathe_status bind_args(const struct signature *sig, const lathe_arg *args
 {
     int number = -1;
     out->paged = sig->paged_by && has_named(sig->arg[sig->paged_by - 1].name, args, n, need_data);
+    lathe__places_find(sig, args, n, need_data, out);
     const bool sequences = out->paged || has_named("used_kv", args, n, need_data);
     for (int k = 0; k < n; k++) {
         number = number + 1 < sig->n_args ? number + 1 : 0;

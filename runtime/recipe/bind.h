@@ -83,10 +83,12 @@ bool lathe__size_is_tied(const struct sig_size *s, const struct problem *p);
 bool lathe__count(const struct signature *sig, const struct problem *p, int64_t *out);
 /* The number of the argument of that name, -1: there is none. The search begins at number `from`. */
 int lathe__arg_find(const struct signature *sig, const char *name, int from);
-/* A dim as this problem has it: keys may lie in pages. */
+/* A dim as this problem has it: keys may lie in pages, or be a part of all. */
 static inline struct sig_dim lathe__dim_here(const struct problem *p, struct sig_dim dim)
 {
     dim.sym = p->paged && dim.paged != SYM_ONE ? dim.paged : dim.sym;
+    if (dim.whole != SYM_ONE && (dim.whole == SYM_ALL_KV ? p->cut_keys : p->cut_heads))
+        dim.sym = dim.whole;
     return dim;
 }
 /* Is it the size `sym` itself, and not a multiple of it or one more? */
@@ -138,5 +140,34 @@ lathe_status lathe__pass_check(const struct signature *sig, lathe_error *err);
 lathe_status lathe__dtype_check(const struct signature *sig, const struct problem *p, int i, uint64_t others,
                                 lathe_error *err);
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err);
+
+/* ---- places.c: a call whose keys or heads are a part of all ----------------------------------------------
+ */
+
+/* The size of all of which that size is a part; SYM_ONE: none. */
+static inline uint8_t lathe__whole_sym(int sym)
+{
+    return sym == SYM_KV ? SYM_ALL_KV : sym == SYM_H ? SYM_ALL_H : sym == SYM_H_KV ? SYM_ALL_H_KV : SYM_ONE;
+}
+/* The number of the argument of that role for keys (SYM_ALL_KV) or heads (SYM_ALL_H); -1: there is none. */
+int lathe__place_find(const struct signature *sig, enum arg_role role, enum sym sym);
+/* Whether they are a part, from the names of arguments, ahead of their shapes; or from what is present. */
+void lathe__places_find(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
+                        struct problem *p);
+void lathe__places_bring(const struct signature *sig, struct problem *p, bool usual);
+/* The size that an argument of ROLE_TOTAL is. */
+lathe_status lathe__total_bind(const struct sig_arg *a, const lathe_arg *t, struct problem *p,
+                               lathe_error *err);
+/* All key heads, from the sizes that are bound. */
+void lathe__places_fill(struct problem *p);
+/* Sizes that go together. */
+lathe_status lathe__places_check(const struct signature *sig, const struct problem *p, lathe_error *err);
+/* Sizes as inputs' ranges mean them: of all keys and heads. */
+void lathe__dims_of_all(const struct problem *p, int64_t dim[SYM_COUNT]);
+/* The first key or head; 0: there is no such argument. arg: by their numbers. */
+int64_t lathe__place_start(const struct signature *sig, const lathe_arg *const *arg, enum sym sym);
+/* Are the parts within all? */
+lathe_status lathe__starts_check(const struct signature *sig, const struct problem *p,
+                                 const lathe_arg *const *arg, lathe_error *err);
 
 #endif

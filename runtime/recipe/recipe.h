@@ -27,7 +27,7 @@ enum {
     MAX_BUFFERS = 32,
     MAX_TEXTS = 192, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
-    MAX_SIZES = 12 + MAX_FREE_SYMS,
+    MAX_SIZES = 16 + MAX_FREE_SYMS,
     MAX_BUILT_SIZES = 2,
     MAX_TENSOR_MAPS = 6,
     MAX_COMPILED_PARTS = 9,
@@ -57,7 +57,10 @@ enum {
     X(PAGE, "page", "keys of a page")                                                                        \
     X(MOST, "most", "pages that a sequence may have")                                                        \
     X(PARTS, "parts", "parts of a row")                                                                      \
-    X(D2, "d2", "head dim of q2 and k2")
+    X(D2, "d2", "head dim of q2 and k2")                                                                     \
+    X(ALL_KV, "len_kv", "keys in all, of which k and v are a part")                                          \
+    X(ALL_H, "n_h", "query heads in all, of which q has a part")                                             \
+    X(ALL_H_KV, "n_h_kv", "key heads in all")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
@@ -73,6 +76,9 @@ enum arg_role {
     ROLE_INPUT,
     ROLE_SCALAR,
     ROLE_Q_START,
+    ROLE_START, /* i32: the first key or head of a part of all, of which there are as many as the size dim 0
+                 */
+    ROLE_TOTAL, /* i32: how many there are in all, its dim 0 */
     ROLE_MASK_KEPT /* i32, not 0: the map of the mask's tiles is in the workspace, from an earlier launch */
 };
 
@@ -94,6 +100,8 @@ struct sig_dim {
     uint8_t times;   /* 2: twice that, for pairs; 0: once */
     uint8_t plus;    /* and so many more: of places between and around the symbol's elements */
     uint8_t paged;   /* enum sym: in its place where keys lie in pages; SYM_ONE: the same */
+    uint8_t
+        whole; /* enum sym: in its place where k or q has a part of all keys or heads; SYM_ONE: the same */
 };
 
 struct sig_arg {
@@ -129,7 +137,7 @@ static inline bool lathe__is_result(const struct sig_arg *a)
 /* One number in host memory, and no tensor. */
 static inline bool lathe__is_host_value(const struct sig_arg *a)
 {
-    return a->role == ROLE_SCALAR || a->role == ROLE_Q_START || a->role == ROLE_MASK_KEPT;
+    return a->role >= ROLE_SCALAR && a->role <= ROLE_MASK_KEPT;
 }
 
 /* A size that the calls of a spec have. A number of an argument counts from 1; 0: none. */
@@ -202,6 +210,8 @@ struct problem {
     uint8_t deterministic; /* enum determinism; compiled in */
     bool paged;            /* keys lie in pages: dims take the size of sig_dim.paged */
     bool packed;           /* sequences lie one behind the other, however many there are */
+    bool cut_keys;  /* k and v have a part of the keys: dims take the size SYM_ALL_KV of sig_dim.whole */
+    bool cut_heads; /* q, k and v a part of the heads: SYM_ALL_H, SYM_ALL_H_KV */
 };
 
 /* Argument i in a set of arguments: problem.present and its like. */

@@ -294,6 +294,8 @@ lathe_status lathe__problem_check(const struct signature *sig, const struct prob
     if (status == LATHE_OK)
         status = check_parts(sig, p, err);
     if (status == LATHE_OK)
+        status = lathe__places_check(sig, p, err);
+    if (status == LATHE_OK)
         status = check_counted(sig, p, err);
     if (status == LATHE_OK)
         status = check_row_inputs(sig, p, err);

@@ -71,7 +71,7 @@ static void fill_size(const struct sig_size *s, struct problem *p, bool usual)
     const bool first = usual && s->usual > 0 && s->tied && is_by(p, s->by);
     if (*dim < 0 && first)
         *dim = s->usual;
-    if (*dim < 0 && s->same_as != SYM_ONE)
+    if (*dim < 0 && s->same_as != SYM_ONE && (s->beside == 0 || is_by(p, s->beside)))
         *dim = p->dim[s->same_as];
     if (*dim < 0 && usual && s->usual > 0)
         *dim = s->usual;
@@ -119,10 +119,12 @@ static bool is_of_sequences(const struct signature *sig, const struct problem *p
 void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual)
 {
     bring_pages(sig, p, usual);
+    lathe__places_bring(sig, p, usual);
     if (p->paged)
         fill_keys(p, usual);
     for (int i = 0; i < sig->n_sizes; i++)
         fill_size(&sig->size[i], p, usual);
+    lathe__places_fill(p);
     if (p->paged)
         fill_pool(p, usual);
     p->packed = is_of_sequences(sig, p);

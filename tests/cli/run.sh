@@ -185,9 +185,14 @@ expect 0 'each of 55 pairs' '' run causal --problem b=1,h=1,q=10,d=16
 expect 0 'each of 27 pairs' '' run causal --problem b=1,h=1,q=3,kv=10,d=16
 expect 0 'each of 6 pairs' '' run causal --problem b=1,h=1,q=3,kv=10,d=16 --set q_start=0
 expect 0 'each of 1.8e+05 pairs' '' run full --problem b=2,h=1,q=300,d=8
+expect 0 'each of 9 pairs' '' run causal --problem b=1,h=1,q=3,kv=4,len_kv=10,d=16 --set kv_start=6
+expect 0 '12 of 12 rows: ok' '' run document --problem b=2,h=2,q=3,kv=4,len_kv=10,n_h=8,d=16 --set kv_start=6 --set h_start=4 --verify
+expect 2 '' 'say where it begins by --set kv_start=VALUE' run causal --problem b=1,h=1,q=3,kv=4,len_kv=10,d=16
+expect 2 '' 'say how many there are by len_kv=N in --problem' run causal --problem b=1,h=1,q=3,d=16 --set kv_start=6
+expect 2 '' "argument 'kv_start': expected from 0 to 6, with kv=4 of len_kv=10 in this call, given 8" run causal --problem q=3,kv=4,len_kv=10,d=16 --set kv_start=8
 
 # names and scalars
-expect 2 '' "--set: unknown name 'x'; known: q_start" run causal --set x=1
+expect 2 '' "--set: unknown name 'x'; known: q_start kv_start h_start" run causal --set x=1
 expect 2 '' "--input: unknown name 'lse'; known: q k v" run causal --input lse=a.npy
 expect 2 '' "--output: unknown name 'q'; known: o lse" run causal --output q=a.npy
 expect 2 '' "--set: unknown name 'x'; known: none" run softmax --set x=3

@@ -45,6 +45,8 @@ static bool is_given(const struct signature *sig, int arg, const struct test_cas
         return false;
     if (c->pass == LATHE_BACKWARD && a->role == ROLE_OUT_OPTIONAL)
         return !(c->unwanted >> gradients & 1u);
+    if (a->role == ROLE_START || a->role == ROLE_TOTAL)
+        return c->dim[a->dim[0].sym] >= 0;
     return a->role == ROLE_Q_START ? c->has_q_start : !(a->optional && c->absent);
 }
 
@@ -197,12 +199,14 @@ static void judge_in_place(struct scene *s)
     }
 }
 
-/* The backward pass of the reference makes results of the forward pass itself: given, they would count. */
+/* The backward pass of the reference makes results of the forward pass itself: given, they would count. Of a
+   part of the keys they have to. */
 static bool is_saved(const struct scene *s, const char *name)
 {
     struct signature forward;
     signature_make(s->ir, LATHE_FORWARD, &forward);
-    const int arg = s->c->pass == LATHE_BACKWARD ? lathe__arg_find(&forward, name, 0) : -1;
+    const bool makes = s->c->pass == LATHE_BACKWARD && s->c->dim[SYM_ALL_KV] < 0;
+    const int arg = makes ? lathe__arg_find(&forward, name, 0) : -1;
     return arg >= 0 && lathe__is_result(&forward.arg[arg]);
 }
 

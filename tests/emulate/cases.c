@@ -151,6 +151,12 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
+    if (d[SYM_ALL_KV] >= 0 || d[SYM_ALL_H] >= 0) {
+        used = snprintf(to, size, " keys from %d of %" PRId64 ", heads from %d of %" PRId64, c->kv_start,
+                        d[SYM_ALL_KV], c->h_start, d[SYM_ALL_H]);
+        to += used;
+        size -= (size_t)used;
+    }
     snprintf(to, size, " %s%s%s%s%s",
              c->blocks > 0      ? "hopper, few blocks, "
              : c->template_name ? "hopper "
@@ -511,6 +517,7 @@ bool cases_make(struct case_list *list, bool full)
     group_mla(list, full);
     group_selected(list, full);
     group_row_parts(list);
+    group_shards(list);
     group_elementwise(list, full);
     group_rows_beside(list);
     group_deterministic_maps(list);

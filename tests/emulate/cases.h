@@ -54,10 +54,12 @@ struct test_case {
     enum layout layout;
     bool has_q_start;
     int32_t q_start;
-    bool skewed;   /* logits of deviation 40: q and k of SKEWED_SPREAD */
-    double loud;   /* deviation of q and k, where it is not 0 */
-    bool infinite; /* inputs have values of -inf */
-    bool absent;   /* what is optional is left out; of a backward pass, gradients excepted */
+    int32_t kv_start; /* attention, where dim[SYM_ALL_KV] says how many keys there are in all */
+    int32_t h_start;  /* the same of dim[SYM_ALL_H] */
+    bool skewed;      /* logits of deviation 40: q and k of SKEWED_SPREAD */
+    double loud;      /* deviation of q and k, where it is not 0 */
+    bool infinite;    /* inputs have values of -inf */
+    bool absent;      /* what is optional is left out; of a backward pass, gradients excepted */
     unsigned
         unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;
@@ -116,6 +118,7 @@ void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */
 void group_decode(struct case_list *list, bool full);       /* cases_decode.c */
 void group_mla(struct case_list *list, bool full);          /* cases_mla.c */
+void group_shards(struct case_list *list);                  /* cases_shards.c */
 void group_row_parts(struct case_list *list);               /* cases_parts.c */
 void group_f32(struct case_list *list, bool full);          /* cases_f32.c */
 void group_f32_backward(struct case_list *list, bool full); /* cases_backward.c */

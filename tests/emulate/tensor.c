@@ -483,7 +483,9 @@ static void set_shape(struct tensor *t, const struct sig_arg *a, const struct te
     t->ndim = a->ndim - skip;
     t->count = 1;
     for (int i = 0; i < t->ndim; i++) {
-        const struct problem here = {.paged = case_has_pages(c)};
+        const struct problem here = {.paged = case_has_pages(c),
+                                     .cut_keys = c->dim[SYM_ALL_KV] >= 0,
+                                     .cut_heads = c->dim[SYM_ALL_H] >= 0};
         const struct sig_dim d = lathe__dim_here(&here, a->dim[i + skip]);
         t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
         t->shape[i] = t->shape[i] * (d.times == 2 ? 2 : 1) + d.plus;
@@ -575,13 +577,23 @@ static lathe_dtype named_dtype(const char *dtypes, const char *name)
     return LATHE_NONE;
 }
 
+/* Where queries, keys and heads stand among all. */
+static double place_value(const struct tensor *t, const struct test_case *c)
+{
+    return (double)(is(t, "q_start")    ? c->q_start
+                    : is(t, "kv_start") ? c->kv_start
+                    : is(t, "h_start")  ? c->h_start
+                    : is(t, "len_kv")   ? c->dim[SYM_ALL_KV]
+                                        : c->dim[SYM_ALL_H]);
+}
+
 static bool open_scalar(struct tensor *t, const struct test_case *c, uint64_t seed)
 {
     uint64_t state = seed;
     t->value = calloc(1, sizeof *t->value);
     if (!t->value)
         return false;
-    const double value = t->role == ROLE_Q_START ? (double)c->q_start : input_value(t, c, 0, &state);
+    const double value = t->role < ROLE_Q_START ? input_value(t, c, 0, &state) : place_value(t, c);
     dtype_store(t->dtype, &t->scalar, 0, value);
     t->value[0] = dtype_load(t->dtype, &t->scalar, 0);
     t->count = 1;
@@ -615,7 +627,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     const lathe_dtype own = c->dtypes ? named_dtype(c->dtypes, t->name) : LATHE_NONE;
     t->dtype = own != LATHE_NONE ? own : t->dtype;
     t->expects = expected_dtype(a);
-    if (t->role == ROLE_SCALAR || t->role == ROLE_Q_START)
+    if (lathe__is_host_value(a))
         return open_scalar(t, c, seed);
     set_shape(t, a, c);
     if (a->list) {

@@ -64,9 +64,8 @@ static int find(const struct bench *b, const char *name)
 
 static void add_arg(struct bench *b, const struct sig_arg *a)
 {
-    if (find(b, a->name) >= 0 || strcmp(a->name, "q_start") == 0 || strcmp(a->name, "mask_kept") == 0 ||
-        strcmp(a->name, "pages") == 0 || strncmp(a->name, "part_", 5) == 0 ||
-        (!b->packed && strncmp(a->name, "cu_", 3) == 0))
+    if (find(b, a->name) >= 0 || a->role >= ROLE_Q_START || strcmp(a->name, "pages") == 0 ||
+        strncmp(a->name, "part_", 5) == 0 || (!b->packed && strncmp(a->name, "cu_", 3) == 0))
         return;
     CHECK(b->n < MOST_ARGS);
     lathe_arg *t = &b->arg[b->n];

@@ -418,10 +418,10 @@ TEST(what_neither_pass_knows_is_refused)
         const char *text;
         const char *part;
     } cases[] = {
-        {"dls=f32",
-         "unknown name 'dls'; this spec knows dtype, b, h, h_kv, q, kv, seqs, page, most, pool, d, "
-         "d_v, cu_q (i32 or none), cu_kv (i32 or none), used_kv (i32 or none), pages (i32 or "
-         "none), part_o (f32 or none), part_rows (f32 or none), unaligned, folded, deterministic"},
+        {"dls=f32", "unknown name 'dls'; this spec knows dtype, b, h, h_kv, q, kv, seqs, page, most, pool, "
+                    "len_kv, n_h, d, "
+                    "d_v, cu_q (i32 or none), cu_kv (i32 or none), used_kv (i32 or none), pages (i32 or "
+                    "none), part_o (f32 or none), part_rows (f32 or none), unaligned, folded, deterministic"},
         {"dlse=f16", "expected dlse to be f32 or none, given 'f16'"},
         {"deterministic=2", "expected deterministic to be 0, 1 or batch"},
         {"dlse=f32,dlse=f32", "'dlse' is given twice"},

@@ -158,9 +158,9 @@ TEST(garbage_in_a_line)
         {"n_doc=1,unaligned=q,unaligned=k", "'unaligned' is given twice"},
         {"dtype=int8", "expected dtype to be f32, f16 or bf16"},
         {"dtype=i32", "given 'i32'"},
-        {"n=5",
-         "unknown name 'n'; this spec knows dtype, b, h, h_kv, q, kv, seqs, page, most, pool, d, d_v, n_doc, "
-         "bias"},
+        {"n=5", "unknown name 'n'; this spec knows dtype, b, h, h_kv, q, kv, seqs, page, most, pool, len_kv, "
+                "n_h, d, d_v, n_doc, "
+                "bias"},
         {"n_doc=1,h=4,h_kv=3", "expected h to be a multiple of h_kv, given h=4 and h_kv=3"},
         {"n_doc=1,d=0", "expected d >= 1, given d=0"},
         {"n_doc=1,h=65536,b=65536", "expected h * seqs below 2^31"},

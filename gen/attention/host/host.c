@@ -79,6 +79,8 @@ lathe_status host_head_init(struct host_head *head, const struct host_call *call
     lathe_status status = host_vectors_open(&head->vector, call, head->d, head->d_v, err);
     if (status == LATHE_OK && !allocate(head))
         status = host_out_of_memory(err);
+    for (int64_t j = 0; status == LATHE_OK && j < head->len_kv; j++)
+        head->every_kv[j] += (double)call->kv_start;
     if (status != LATHE_OK)
         host_head_free(head);
     return status;
@@ -92,14 +94,22 @@ static int64_t group(const struct host_call *call)
     return host_dim(call, SYM_H) / host_dim(call, SYM_H_KV);
 }
 
+void host_at_head(double *at, const struct host_call *call, int64_t h)
+{
+    at[AT_H] = (double)(h + call->h_start);
+    at[AT_H_KV] = (double)((h + call->h_start) / group(call));
+}
+
 void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token)
 {
     const bool of_query = which == MOD_QUERY || which == MOD_OUTPUT;
-    const int64_t position = of_query ? token + head->call->q_start : token;
+    const int64_t position = token + (of_query ? head->call->q_start : head->call->kv_start);
     double *at = head->vector.env.at;
     at[AT_B] = (double)(head->call->sequence + b);
-    at[AT_H] = (double)tensor_head;
-    at[AT_H_KV] = (double)(of_query ? tensor_head / group(head->call) : tensor_head);
+    if (of_query)
+        host_at_head(at, head->call, tensor_head);
+    else
+        at[AT_H] = at[AT_H_KV] = (double)(tensor_head + head->call->h_start / group(head->call));
     at[AT_POS] = (double)position;
     if (of_query) {
         at[AT_ROW] = (double)token;
@@ -177,8 +187,7 @@ lathe_status host_head_enter(struct host_head *head, int64_t b, int64_t h, lathe
     head->h_kv = h_kv;
     head->row = -1;
     head->pair.at[AT_B] = (double)(head->call->sequence + b);
-    head->pair.at[AT_H] = (double)h;
-    head->pair.at[AT_H_KV] = (double)h_kv;
+    host_at_head(head->pair.at, head->call, h);
     head->pair.n = 0;
     const lathe_status status = host_eval(&head->pair, head->call->ir->scale.root, 1, err);
     if (status == LATHE_OK)
@@ -204,7 +213,7 @@ static lathe_status find_live(struct host_head *head, lathe_error *err)
         if (mask->n_roots > 0 && host_value(&head->pair, mask->root[0], j) == 0.0)
             continue;
         head->live[head->n_live] = j;
-        head->kv[head->n_live++] = (double)j;
+        head->kv[head->n_live++] = head->every_kv[j];
     }
     return LATHE_OK;
 }

@@ -62,7 +62,7 @@ static void enter(struct combiner *c, int64_t b, int64_t h, int64_t row)
     head->row = row;
     head->pair.n = 0;
     at[AT_B] = (double)b;
-    at[AT_H] = (double)h;
+    host_at_head(at, head->call, h);
     at[AT_ROW] = (double)row;
     at[AT_Q] = (double)(row + head->call->q_start);
     memcpy(c->parts.at, at, sizeof c->parts.at);

@@ -5,6 +5,7 @@
  * given counts where it counts there; a call that gives nothing goes by the derivative of the whole row.
  */
 #include "gen/attention/host/host_given.h"
+#include "gen/attention/places.h"
 #include "gen/arguments/problem.h"
 #include "gen/arguments/signature.h"
 #include "gen/ir/spec.h"
@@ -92,7 +93,8 @@ lathe_status host_given_open(struct host_given *g, const struct host_gradient *b
 {
     char why[WHY_BYTES] = "";
     *g = (struct host_given){.counts = false};
-    if (!some_is_given(&b->call) || b->ir->forward.n_roots == 0)
+    const bool part = b->call.problem.cut_keys;
+    if ((!some_is_given(&b->call) && !part) || b->ir->forward.n_roots == 0)
         return LATHE_OK;
     g->ir = ir_clone(b->ir);
     if (!g->ir)
@@ -100,6 +102,8 @@ lathe_status host_given_open(struct host_given *g, const struct host_gradient *b
     const bool derived = derive(g, &b->call, why);
     if (!derived && !why[0] && !(g->ir->failed && g->ir->n_nodes >= IR_MAX_NODES))
         return host_out_of_memory(err);
+    if (derived && !places_sums_fit(b->ir, b->call.sig, &b->call.problem, &g->formulas, why))
+        return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
     g->counts = derived && counts_here(g, &b->call);
     const int state = derived ? needed_state(g) : -1;
     if (state >= 0)
@@ -283,7 +287,8 @@ lathe_status host_given_row(struct host_given *g, struct host_gradient *b, struc
         status = pairs(g, head, env, weight, ds, err);
     if (status == LATHE_OK)
         status = add_sites(b, &g->formulas.pair, env, head->n_live, err);
-    if (status == LATHE_OK && !dead)
+    const bool elsewhere = head->call->problem.cut_keys && (head->call->kv_start > 0 || head->len_kv == 0);
+    if (status == LATHE_OK && !dead && !elsewhere) /* what a row gives counts once, beside the first key */
         status = add_sites(b, &g->formulas.row, env, 1, err);
     env->ir = head->call->ir;
     return status;

@@ -47,6 +47,19 @@ def test_parts_of_rows_are_one_call_over_all_keys(qkv, rng):
         near(joined.lse, whole.lse)
 
 
+def test_parts_of_keys_and_heads_have_their_places():
+    op = lathe.load("alibi")
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((1, 4, n, 16)).astype(np.float32) for n in (5, 24, 24))
+    whole = op(q, k, v)
+    heads = [op(q[:, h : h + 2], k[:, h : h + 2], v[:, h : h + 2], h_start=h, n_h=4) for h in (0, 2)]
+    near(np.concatenate(heads, 1), whole)
+    parts = [op.parts(q, k[:, :, a:b], v[:, :, a:b], kv_start=a, len_kv=24) for a, b in ((0, 7), (7, 24))]
+    near(op.combine(np.stack([p.part_o for p in parts]), np.stack([p.part_rows for p in parts])), whole)
+    with pytest.raises(lathe.ArgumentError, match="expected 'len_kv' beside it"):
+        op(q, k, v, kv_start=3)
+
+
 def test_what_has_no_parts_says_why():
     x = np.ones((2, 8), np.float32)
     with pytest.raises(lathe.ArgumentError, match="no combine pass: it puts parts of rows of attention together"):

@@ -1,0 +1,24 @@
+/*
+ * places.h: positions and heads of a call that has a part of all keys or heads.
+ */
+#ifndef LATHE_ATTENTION_PLACES_H
+#define LATHE_ATTENTION_PLACES_H
+
+#include <stdbool.h>
+
+struct backward;
+struct ir;
+struct problem;
+struct signature;
+
+/* Ahead of every other pass over the clone of a spec: kernels go on counting the keys and heads that are
+   here, and formulas read places among all. Nothing changes where the call has all of them. */
+void places_pass(struct ir *w, const struct problem *problem);
+/* Of a backward pass over a part of the keys: what a row gives to inputs counts in the part with the first
+ * key. */
+void places_count_rows(struct ir *w, struct backward *back, const struct problem *problem);
+/* Can it be computed without the other keys? False: why says what is missing. */
+bool places_sums_fit(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                     const struct backward *back, char *why);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * cases_shards.c: calls that have a part of all keys, or of all heads, of every template of attention and
+ * both passes: masks, tables by position and by head, random numbers, mods that read positions. In: nothing.
+ * Out: cases at the end of the list.
+ */
+#include "cases.h"
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+static const struct inline_spec SPECS[] = {
+    {"alibi", NULL},
+    {"document", NULL},
+    {"dropout", NULL},
+    {"forgetting", NULL},
+    {"sinks", NULL},
+    {"tables", /* by key, by head and by key head; sizes of all; a mod that reads a position */
+     "return attention { inputs = { bias = tensor('f32', 'h', 'kv', { grad = true }),\n"
+     "    slope = tensor('f32', 'h', { grad = true }), gain = tensor('f32', 'h_kv') },\n"
+     "  mask_mod = function(at) return le(at.kv, at.q) & lt(at.kv, at.len_kv - 5) end,\n"
+     "  key_mod = function(k, at) return k * (1 + 0.001 * at.pos) end,\n"
+     "  score_mod = function(s, at, x) return s * x.gain(at.h_kv) + x.bias(at.h, at.kv) +\n"
+     "    x.slope(at.h) * (at.q - at.kv) / at.n_h end }\n"},
+};
+
+static const char *const FORWARD[] = {NULL, "attention_fwd_sm90", "attention_decode"};
+static const char *const BACKWARD[] = {NULL, "attention_bwd_sm90", "attention_bwd_wide_sm90"};
+
+static void set_part(struct test_case *c, int i)
+{
+    static const struct {
+        int b, h, h_kv, q, kv, q_start, kv_start, len_kv, h_start, n_h;
+    } PART[] = {{2, 4, 2, 70, 130, 150, 100, 300, 4, 12}, /* keys of the diagonal in the middle */
+                {1, 2, 2, 65, 96, 160, 0, 256, 2, 4},     /* the first keys */
+                {1, 2, 1, 33, 190, 40, 60, 250, 0, 2}};   /* some rows have none */
+    const int p = i % COUNT(PART);
+    c->dim[SYM_B] = PART[p].b;
+    c->dim[SYM_H] = PART[p].h;
+    c->dim[SYM_H_KV] = PART[p].h_kv;
+    c->dim[SYM_Q] = PART[p].q;
+    c->dim[SYM_KV] = PART[p].kv;
+    c->dim[SYM_ALL_KV] = PART[p].len_kv;
+    c->dim[SYM_ALL_H] = PART[p].n_h;
+    c->dim[SYM_ALL_H_KV] = PART[p].n_h / (PART[p].h / PART[p].h_kv);
+    c->has_q_start = true;
+    c->q_start = PART[p].q_start;
+    c->kv_start = PART[p].kv_start;
+    c->h_start = PART[p].h_start;
+    c->layout = i % 2 ? LAYOUT_SWAPPED : LAYOUT_PADDED;
+}
+
+static void add(struct case_list *list, int spec, bool backward, int kernel)
+{
+    static const int DIMS[] = {64, 64, 128};
+    const int d = backward && kernel == 2 ? 192 : DIMS[(spec + kernel) % 3];
+    const lathe_dtype dtype = (spec + kernel) % 2 ? LATHE_F16 : LATHE_BF16;
+    struct test_case c =
+        case_of_attention("shards", SPECS[spec].name, SPECS[spec].text,
+                          kernel == 0 && spec % 3 == 1 ? LATHE_F32 : dtype, d, d, kernel == 0 ? 80 : 90);
+    c.pass = backward ? LATHE_BACKWARD : LATHE_FORWARD;
+    c.template_name = (backward ? BACKWARD : FORWARD)[kernel];
+    set_part(&c, spec + kernel);
+    if (!backward && kernel == 2)
+        c.dim[SYM_Q] = 3;
+    case_add(list, &c);
+}
+
+/* Keys in use of a cache that several calls share, one of them the part from 100 on. */
+static void add_cache(struct case_list *list)
+{
+    for (int k = 0; k < 3; k++) {
+        struct test_case c = case_of_attention("shards_varlen", SPECS[k].name, SPECS[k].text, LATHE_BF16, 64,
+                                               64, k == 1 ? 90 : 80);
+        c.template_name = k == 2 ? FORWARD[2] : FORWARD[k];
+        set_part(&c, 0);
+        c.dim[SYM_B] = c.dim[SYM_SEQS] = 3;
+        c.dim[SYM_Q] = k == 2 ? 2 : 20;
+        c.without = " cu_q cu_kv ";
+        c.parts = k == 2;
+        case_add(list, &c);
+    }
+}
+
+void group_shards(struct case_list *list)
+{
+    for (int spec = 0; spec < COUNT(SPECS); spec++)
+        for (int kernel = 0; kernel < 3; kernel++) {
+            add(list, spec, false, kernel);
+            add(list, spec, true, kernel);
+        }
+    add_cache(list);
+}
