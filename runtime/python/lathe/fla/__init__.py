@@ -220,10 +220,13 @@ def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, ini
                               output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None,
                               cu_seqlens_cpu=None):  # fmt: skip
     """k, v, beta [b, t * num_householder, ..]: so many steps of the delta rule a token, the first of them behind the
-    decay g [b, t, h of v] (None: there is none), the last of them read by q [b, t, h, d]. It runs as that many tokens."""
+    decay g [b, t, h of v] (None: there is none), the last of them read by q [b, t, h, d]. It runs as that many
+    tokens."""
     n = int(num_householder)
     if k.shape[1] != n * q.shape[1]:
-        raise c.ArgumentError(f"argument 'k': expected {n * q.shape[1]} steps of {q.shape[1]} tokens, given {k.shape[1]}")
+        raise c.ArgumentError(
+            f"argument 'k': expected {n * q.shape[1]} steps of {q.shape[1]} tokens, given {k.shape[1]}"
+        )
     pad = torch.nn.functional.pad
     queries = pad(q.unsqueeze(2), (0, 0, 0, 0, n - 1, 0)).flatten(1, 2)
     named = dict(scale=scale, initial_state=initial_state, output_final_state=output_final_state,

@@ -78,7 +78,7 @@ def function_of(form: Form, results: tuple[str, ...]) -> Function:
 
 
 class Call:
-    """inputs: tensors with their dims by name, or numbers. The rest by FLA's names; decay, delta and the like are Lua."""
+    """inputs: tensors with their dims by name, or numbers. The rest by FLA's names; decay, delta and such are Lua."""
 
     def __init__(self, q, k, v, *, inputs=None, decay="", delta="", bonus="", reader="", writer="", value="",
                  read_first=False, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
