@@ -29,7 +29,8 @@ def attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=Non
     """What scaled_dot_product_attention gives, or None for a call that stays torch's own."""
     if attn_mask is None and dropout_p == 0.0 and type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN:
         key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, is_causal, scale,
-               enable_gqa, torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))  # fmt: skip
+               enable_gqa,
+               torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))  # fmt: skip
         function = _usual.get(key)
         if function is not None and _is_usual(q, k, v):
             try:

@@ -81,7 +81,7 @@ def _trace(score_mod, mask_mod, seen: Seen, float_dtype, device, left_open: tupl
 
 
 class Changing:
-    """The numbers of mods that are alike but for them: what has been constant in a few specs is left open in the next."""
+    """The numbers of mods that are alike but for them: what was constant in a few specs is left open in the next."""
 
     __slots__ = ("values", "most", "slots")
 

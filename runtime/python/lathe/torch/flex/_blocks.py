@@ -34,8 +34,8 @@ def mod_of(block_mask):
 
 
 def blocks_of(block_mask) -> Blocks:
-    """Where the lists are those of the function, the formula alone decides. That is looked at again where lists, or what
-    the function reads, have changed: torch would go on with the lists."""
+    """Where the lists are those of the function, the formula alone decides. That is looked at again where lists, or
+    what the function reads, have changed: torch would go on with the lists."""
     lists = [t for t in (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
                          block_mask.full_kv_indices) if t is not None]  # fmt: skip
     lists.append(block_mask.mask_mod)

@@ -1,8 +1,8 @@
 """flex_attention under torch.compile: an operator that takes functions, which Dynamo knows as it knows torch's own.
 
 Dynamo traces the mods into graphs, whose captured tensors and changing numbers become arguments. Whoever asks the
-operator for its result, a fake mode or the tracing of a graph with its gradients, gets what an operator of torch.library
-gives: that of the spec which the graphs are translated to. So nothing of ours is left between two graphs.
+operator for its result, a fake mode or the tracing of a graph with its gradients, gets what an operator of
+torch.library gives: that of the spec which the graphs are translated to. So nothing of ours is left between two graphs.
 """
 
 from __future__ import annotations

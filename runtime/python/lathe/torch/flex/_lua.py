@@ -27,7 +27,8 @@ RESERVED = set(
     "online_func tensor scalar param half interleaved chain with_maximum".split()
 )
 TAKEN = RESERVED | set(
-    "q k v o q2 k2 dq dk dv do lse dlse b h h_kv kv d d_v q_start kv_start len_kv h_start n_h used_kv pages cu_q cu_kv part_o part_rows max_scores "
+    "q k v o q2 k2 dq dk dv do lse dlse b h h_kv kv d d_v q_start kv_start len_kv "
+    "h_start n_h used_kv pages cu_q cu_kv part_o part_rows max_scores "
     "live_blocks whole_blocks".split()
 )
 
