@@ -19,7 +19,8 @@ namespace linear
 constexpr bool SUMS_DECAY = cfg::DECAY_GRADIENT && DECAYS;
 constexpr int OWN_D = PAD_D / 2; // key channels of a warp
 // of what the walks have left
-constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D, STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V;
+constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D;
+constexpr int STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V;
 
 struct delta_chunk_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * OPERAND, VALUE_BYTES = CHUNK_TOKENS * PAD_V * OPERAND;
