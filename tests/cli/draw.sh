@@ -28,7 +28,7 @@ expect 0 '"title":"score_mod(s)-s,head0","form":"values","note":"s=0,themiddleof
 expect 0 '"title":"score_mod(s)","form":"curve"' '' draw softcap --json
 expect 0 '"note":"s=1,themiddleofapixel"' '' draw retention --json
 expect 0 '"note":"s=2.5,themiddleofapixel"' '' draw alibi --score 2.5 --json
-expect 2 '' 'leave len_kv and n_h out' draw causal --problem h=1,q=3,kv=4,len_kv=10 --set kv_start=6
+expect 2 '' 'leave len_kv and n_h out' draw causal --json --problem h=1,q=3,kv=4,len_kv=10 --set kv_start=6
 # each head says its own least, though all have the colours of one range: head 3 of 4 has the slope 2^-8
 expect 0 '"head":3,"least":-1.9921875,"most":0' '' draw alibi --json
 # rotary positions are seen where scores are not 0
