@@ -15,11 +15,23 @@
 
 enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64, STEPS = CHUNK / 16 };
 
+/* As many blocks as run at once; keyed_runs there. */
+static void choose_pieces(const struct kernel_request *r, struct linear_plan *to, int pad)
+{
+    enum { MOST_PIECES = 32, FROM = 1024, NARROW = 128 };
+    const bool two = pad <= NARROW && 2 * to->smem_bytes < r->device->smem_bytes;
+    to->pieces = MOST_PIECES;
+    to->pieces_from = FROM;
+    to->piece_blocks = r->device->sm_count * (two ? 2 : 1);
+    to->part_bytes = 4 * to->column_warps * (WARP_COLUMNS * pad + 4 * 32);
+}
+
 /* Blocks of 16 x 16 on the diagonal and below it, of T two of them, of A one. */
 int linear_keyed_prepared(const struct kernel_request *r, int pad, bool back)
 {
+    enum { AHEAD = 128 }; /* how much a chunk shrinks a state */
     const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
-    return 3 * linear_tile(r, CHUNK, pad) + 3 * blocks + 4 * pad + (back ? 2 * blocks + 4 * CHUNK : 0);
+    return 3 * linear_tile(r, CHUNK, pad) + 3 * blocks + 4 * pad + (back ? 2 * blocks + 4 * CHUNK : AHEAD);
 }
 int linear_keyed_layout(const struct kernel_request *r, int pad, bool back)
 {
@@ -27,7 +39,7 @@ int linear_keyed_layout(const struct kernel_request *r, int pad, bool back)
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
     const int tiles = 3 * linear_tile(r, CHUNK, pad);
     return (tiles > matrices ? tiles : matrices) + 4 * CHUNK + OF_CHANNEL * pad +
-           (back ? STEPS * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS) : 0);
+           (back ? STEPS * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS) : 4 * STEPS);
 }
 
 /* Of keyed_walk there. */
@@ -44,7 +56,9 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     linear_plan_walks(r, plan);
     linear_plan_four_warps(r, to);
     linear_plan_columns(r, to);
-    fill_bytes(r, to, round_up(r->problem->dim[SYM_D], KEY_STEP));
+    const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
+    fill_bytes(r, to, pad);
+    choose_pieces(r, to, pad);
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
     if (!linear_has_room(r, most, why))
         return false;
@@ -52,22 +66,28 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     snprintf(
         plan->reason, sizeof plan->reason,
         "decay %s with the delta rule: %d tokens at a time, a block for each chunk, then %d blocks a head "
-        "and sequence, each with %d value channels; up to 16 tokens one by one",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices,
-        to->column_warps * WARP_COLUMNS);
+        "and sequence, each with %d value channels; few sequences of %d tokens and more in up to %d pieces "
+        "where the decays allow; up to 16 tokens one by one",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, to->column_warps * WARP_COLUMNS,
+        to->pieces_from, to->pieces);
     return true;
 }
 
 static void config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr int COLUMN_WARPS = %d;\n", plan->linear.column_warps);
+    linear_config_pieces(t, &plan->linear);
 }
 
 static void launches(struct forward *f)
 {
     forward_place_ahead(f);
+    forward_place_parts(f);
     forward_few(f);
     forward_ahead(f, "prepare");
+    f->pieces = f->plan->linear.pieces;
+    (void)forward_of_pieces(f, "chunks", f->plan->linear.chunk_slices);
+    f->pieces = 1;
     forward_chunks(f);
 }
 

@@ -3,18 +3,19 @@
 // linear/delta_chunks.cuh does not serve the dtype or the head dim.
 //
 // Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, smem_bytes::chunks of shared memory, behind
-// `prepare` (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write. A warp
-// has 16 columns of the state and goes with them from chunk to chunk: X = T (v - k S), o = scale (q S + A X), S =
-// e^G_end S + k' X. All of it but o is kept with columns as rows, so what one product leaves is an operand of the next
-// as it stands, and warps share nothing but what has been prepared. Of few tokens linear/recurrent.cuh takes one by
-// one.
+// `prepare` (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write; where
+// few long sequences are cut, behind a launch of cfg::PIECES times as many (linear/keyed_delta_runs.cuh). A warp has 16
+// columns of the state and goes with them from chunk to chunk: X = T (v - k S), o = scale (q S + A X), S = e^G_end S +
+// k' X. All of it but o is kept with columns as rows, so what one product leaves is an operand of the next as it
+// stands, and warps share nothing but what has been prepared. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
+#include "linear/keyed_delta_runs.cuh"
 #include "linear/keyed_delta_walk.cuh"
 
 namespace linear
 {
 
-struct keyed_forward : keyed_walk<linear_params, prepared::END> {
+struct keyed_forward : keyed_walk<linear_params, prepared::END_AHEAD> {
     __device__ __forceinline__ void load_first(int number) const
     {
         copy<0, prepared::FIRST>(number);
@@ -104,20 +105,21 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
         return __uint_as_float(bits);
     }
     // What the first half of a chunk needs comes while the second half of the one before is worked on, and the other
-    // way round.
-    __device__ __forceinline__ void run(state_columns &s) const
+    // way round. at(number) is called with the state in front of each chunk; those ahead of `own` give nothing.
+    template <class F>
+    __device__ __forceinline__ void run(state_columns &s, int from, int to, int own, const F &at) const
     {
-        const int chunks = chunks_of(w.s.length);
-        if (chunks == 0) {
+        if (from >= to) {
             return;
         }
-        load_first(0);
-        load_second(0);
+        load_first(from);
+        load_second(from);
         copy_wait<1>();
         __syncthreads();
 #pragma unroll 1
-        for (int number = 0; number < chunks; number++) {
-            const bool more = number + 1 < chunks;
+        for (int number = from; number < to; number++) {
+            const bool more = number + 1 < to;
+            at(number);
             const float by = s.nearer();
             u32 x[CHUNK_STEPS][4];
             correct(x, s, by);
@@ -127,11 +129,13 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
             if (more) {
                 load_first(number + 1);
             }
+            if (number >= own) {
 #pragma unroll
-            for (int t = 0; t < CHUNK_STEPS; t++) {
-                float o[2][4];
-                read(o, s, again(by), x, t);
-                store(o, number * CHUNK_TOKENS + t * STEP);
+                for (int t = 0; t < CHUNK_STEPS; t++) {
+                    float o[2][4];
+                    read(o, s, again(by), x, t);
+                    store(o, number * CHUNK_TOKENS + t * STEP);
+                }
             }
             s.scale_channels(tile(prepared::FACTORS, 0));
             add(s, x, prepared::WRITE_K);
@@ -144,24 +148,73 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END> {
     }
 };
 
+// A block of a launch of pieces has the run that its piece begins; of the launch behind it, the runs of a sequence that
+// have begun with too little, and the last state. Without pieces there is one run.
 DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
 {
-    const work w = work::of_block<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V);
+    const pieces all = pieces::of<VALUE_SLICES, keyed_runs::LEAST>(p);
+    const bool cut = all.most > 1;
+    const bool ahead = p.pieces > 1; // of two launches
+    const int block = static_cast<int>(blockIdx.x);
+    const int unit = ahead ? block / all.most : block;
+    if (ahead && (!cut || unit >= all.units)) {
+        return;
+    }
+    const work w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, unit);
     const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
-        store_none<VALUE_PAD, KEYED_THREADS>(p, w);
+        if (!ahead) {
+            store_none<VALUE_PAD, KEYED_THREADS>(p, w);
+        }
         return;
     }
     const keyed_forward walk{{p, w, shared_address(bytes)}};
+    const keyed_runs runs = keyed_runs::of<prepared::END_AHEAD>(p, w, all, unit);
     const int column = w.first + keyed_forward::first();
     const int left = w.left - keyed_forward::first();
     const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
     cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+    const bool again = cut && !ahead;
     state_columns s = {};
-    if (from != nullptr) {
+    int number = ahead ? keyed_runs::piece_of(block, all) : 0;
+    int before = 0;
+    if (!runs.begins(number)) {
+        return;
+    }
+    if (!again && runs.start(number) == 0 && from != nullptr) {
         s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = to_float(from[at]); });
     }
-    walk.run(s);
+#pragma unroll 1
+    while (number < runs.count) {
+        const int next = runs.next(number);
+        if (!again || (number > 0 && !runs.is_right(number, before))) {
+            const int begin = runs.first_chunk(number);
+            const int start = again ? begin : runs.start(number);
+            const int last = next < runs.count ? runs.start(next) : -1;
+            if (again) {
+                runs.load(s, before);
+            }
+            walk.run(s, start, runs.first_chunk(next), begin, [&](int chunk) {
+                if (cut && chunk == begin) {
+                    runs.mark(s, number, keyed_runs::FRONT);
+                }
+                if (chunk == last) {
+                    runs.mark(s, number, keyed_runs::LAST);
+                }
+            });
+            if (cut) {
+                runs.store(s, number);
+            }
+        }
+        if (ahead) {
+            return;
+        }
+        before = number;
+        number = next;
+    }
+    if (cut) {
+        runs.load(s, before);
+    }
     if (to != nullptr) {
         s.each_of_memory(p.state_out_i, p.state_out_j, column, left,
                          [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });

@@ -26,11 +26,13 @@ struct prepared {
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + 2 * BLOCKS; // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
+    // Forward, too: by how much the chunk shrinks any state at least, an f32.
+    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + 128;
     // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two
     // of each token.
     static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + 2 * BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
-    // BYTES: END or END_BACK.
+    // BYTES: END_AHEAD or END_BACK.
     template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
     {
         return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * BYTES;
@@ -48,6 +50,6 @@ struct beta_power {
         return {__uint_as_float(exponent), __uint_as_float(0x7f000000u - exponent)};
     }
 };
-static_assert(prepared::END == 388 * KEY_PAD + 15360, "as much as the planner gives each chunk in memory");
+static_assert(prepared::END_AHEAD == 388 * KEY_PAD + 15488, "as much as the planner gives each chunk in memory");
 
 } // namespace linear

@@ -24,6 +24,7 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
     static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
+    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + 4 * CHUNK_STEPS; // forward: of each step
     // backward: a block of A of each warp, which is turned around
     static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
@@ -105,6 +106,44 @@ template <bool BACK, class P> struct keyed_chunk {
             __syncwarp();
         }
         return mild;
+    }
+    // How much of any state this warp's tokens take away at least, to the base 2: the channel that loses least, of each
+    // token; `logs` are of tokens. Of numbers that are not below 0 bits are in the same order. NaN is left out: it comes
+    // to the state, and shows there. Under a logarithm above 0 no state is known to shrink.
+    __device__ __forceinline__ void tell_loss(const channel_logs &logs) const
+    {
+        float sum = 0.0f;
+        float highest = 0.0f;
+#pragma unroll
+        for (int i = 0; i < STEP; i++) {
+            float most = -__uint_as_float(0x7f800000u);
+#pragma unroll
+            for (int k = 0; k < 2 * KEY_GROUPS; k++) {
+                const bool some = cfg::D == KEY_PAD || k / 2 * 64 + 2 * lane_id() + k % 2 < cfg::D;
+                most = some ? fmaxf(most, logs.x[k / 2][i][k % 2]) : most;
+            }
+            highest = fmaxf(highest, most);
+            const int nearest = warp_max(static_cast<int>(~__float_as_uint(most) & 0x7fffffffu));
+            sum += __uint_as_float(~static_cast<u32>(nearest) & 0x7fffffffu);
+        }
+        const bool above = __any_sync(ALL_LANES, highest > 0.0f) != 0;
+        if (lane_id() == 0) {
+            numbers(layout::SHRINKS)[own()] = above ? -__uint_as_float(0x7f800000u) : sum;
+        }
+    }
+    // Less what their writing may add: I - beta k' k grows a state by |1 - beta |k|^2| at most, where that is above 1.
+    // n: products of their keys, |k|^2 on the diagonal.
+    __device__ __forceinline__ void tell_growth(float (&n)[2][4], const float *beta) const
+    {
+        float grows = 0.0f;
+        each_pair(n, n, [&](float &x, float &, int row, int column) {
+            const float by = row == column ? fabsf(1.0f - beta[STEP * own() + row] * x) : 0.0f;
+            grows += by > 1.0f ? log2_approx(by) : 0.0f;
+        });
+        const float sum = lanes_sum<32>(grows);
+        if (lane_id() == 0) {
+            numbers(layout::SHRINKS)[own()] -= sum;
+        }
     }
     // For the other warps: L and b of this one's step.
     __device__ __forceinline__ void tell(channel_logs &logs, u32 mild) const
@@ -346,6 +385,9 @@ template <bool BACK, class P> struct keyed_chunk {
             if (threadIdx.x < CHUNK_TOKENS) {
                 beta[threadIdx.x] = weight(w.beta(p, place + static_cast<int>(threadIdx.x)));
             }
+            if constexpr (!BACK) {
+                tell_loss(logs);
+            }
             copy_wait<0>();
             __syncwarp();
             mild = sum_steep(logs, a, diagonal);
@@ -356,6 +398,9 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         __syncthreads();
         multiply(a, diagonal, own(), mild);
+        if constexpr (!BACK) {
+            tell_growth(diagonal, beta);
+        }
         each_pair(a, diagonal, [&](float &x, float &, int row, int column) { x = column <= row ? x : 0.0f; });
         store_pairs(a, own());
 #pragma unroll
@@ -370,6 +415,10 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         __syncthreads();
         store_products(n, beta);
+        if (!BACK && threadIdx.x == 0) {
+            const float *of = numbers(layout::SHRINKS);
+            *reinterpret_cast<float *>(to + prepared::SHRINKS) = (of[0] + of[1]) + (of[2] + of[3]);
+        }
         __syncthreads();
         invert_triangle(matrix_of(0), matrix_of(1));
         store_inverse(beta);
@@ -391,7 +440,7 @@ template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsign
     if constexpr (BACK) {
         at.w.scale = variant::scale(p.x, p.z, at.w.head);
     }
-    unsigned char *to = prepared::of < BACK ? prepared::END_BACK : prepared::END > (p, at.w.s, at.w.h, at.place);
+    unsigned char *to = prepared::of < BACK ? prepared::END_BACK : prepared::END_AHEAD > (p, at.w.s, at.w.h, at.place);
     keyed_chunk<BACK, P>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
 }
 
@@ -399,11 +448,11 @@ template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsign
 
 namespace smem_bytes
 {
-constexpr int prepare = linear::keyed_layout::END;
+constexpr int prepare = linear::keyed_layout::END_AHEAD;
 }
 
 #if LATHE_COMPILED(prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::KEY_PAD <= 128 ? 4 : 1)
     LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

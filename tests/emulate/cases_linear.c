@@ -334,6 +334,27 @@ static void add_keyed(struct case_list *list)
         }
 }
 
+/* The same in pieces: gates that leave nothing of a state, some of it, and so much that there is one run;
+   values under which too little is left out; a state that is given where the first one was. */
+static void add_keyed_pieces(struct case_list *list)
+{
+    static const struct inline_spec PIECED[] = {
+        {SPEC(keyed_pieces)}, {SPEC(keyed_falls)}, {SPEC(keyed_alike)}};
+    static const int DIMS[][2] = {{64, 72}, {40, 16}, {136, 16}};
+    for (int k = 0; k < COUNT(PIECED); k++) {
+        struct test_case c =
+            case_of_attention("linear", PIECED[k].name, PIECED[k].text, k == 2 ? LATHE_F16 : LATHE_BF16,
+                              DIMS[k][0], DIMS[k][1], k % 2 ? 80 : 90);
+        c.group = "linear_keys";
+        c.template_name = "linear_keyed_delta";
+        for (int s = 0; s < COUNT(PIECES); s++)
+            if (k < 2 || s == 0)
+                add(list, c, &PIECES[s]);
+        c.in_place = true;
+        add(list, c, &OVER[3]);
+    }
+}
+
 /* linear/backward/additive.cuh: every form that it serves; head dims of one group of channels and of two,
    whole ones and parts. */
 static void add_additive_back(struct case_list *list)
@@ -628,6 +649,7 @@ void group_linear(struct case_list *list, bool full)
     add_chunked_back(list);
     add_delta_back(list, "linear_delta_bwd", false);
     add_keyed(list);
+    add_keyed_pieces(list);
     add_keyed_beside(list);
     static const char *const SHIPPED[] = {"linear",
                                           "linear_elu",
