@@ -105,9 +105,8 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END_AHEAD> {
         return __uint_as_float(bits);
     }
     // What the first half of a chunk needs comes while the second half of the one before is worked on, and the other
-    // way round. at(number) is called with the state in front of each chunk; those ahead of `own` give nothing.
-    template <class F>
-    __device__ __forceinline__ void run(state_columns &s, int from, int to, int own, const F &at) const
+    // way round. OUTPUTS: o is wanted.
+    template <bool OUTPUTS> __device__ __forceinline__ void run(state_columns &s, int from, int to) const
     {
         if (from >= to) {
             return;
@@ -119,7 +118,6 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END_AHEAD> {
 #pragma unroll 1
         for (int number = from; number < to; number++) {
             const bool more = number + 1 < to;
-            at(number);
             const float by = s.nearer();
             u32 x[CHUNK_STEPS][4];
             correct(x, s, by);
@@ -129,7 +127,7 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END_AHEAD> {
             if (more) {
                 load_first(number + 1);
             }
-            if (number >= own) {
+            if constexpr (OUTPUTS) {
 #pragma unroll
                 for (int t = 0; t < CHUNK_STEPS; t++) {
                     float o[2][4];
@@ -156,8 +154,8 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
     const bool cut = all.most > 1;
     const bool ahead = p.pieces > 1; // of two launches
     const int block = static_cast<int>(blockIdx.x);
-    const int unit = ahead ? block / all.most : block;
-    if (ahead && (!cut || unit >= all.units)) {
+    const int unit = block % max(all.units, 1);
+    if (ahead && !cut) {
         return;
     }
     const work w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, unit);
@@ -176,7 +174,7 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
     cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
     const bool again = cut && !ahead;
     state_columns s = {};
-    int number = ahead ? keyed_runs::piece_of(block, all) : 0;
+    int number = ahead ? block / max(all.units, 1) : 0;
     int before = 0;
     if (!runs.begins(number)) {
         return;
@@ -190,18 +188,22 @@ DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
         if (!again || (number > 0 && !runs.is_right(number, before))) {
             const int begin = runs.first_chunk(number);
             const int start = again ? begin : runs.start(number);
-            const int last = next < runs.count ? runs.start(next) : -1;
+            const int end = runs.first_chunk(next);
+            const int last = next < runs.count ? runs.start(next) : end;
             if (again) {
                 runs.load(s, before);
             }
-            walk.run(s, start, runs.first_chunk(next), begin, [&](int chunk) {
-                if (cut && chunk == begin) {
-                    runs.mark(s, number, keyed_runs::FRONT);
-                }
-                if (chunk == last) {
+            walk.template run<false>(s, start, begin);
+            if (cut) {
+                runs.mark(s, number, keyed_runs::FRONT);
+            }
+#pragma unroll 1
+            for (int half = 0; half < 2; half++) {
+                walk.template run<true>(s, half == 0 ? begin : last, half == 0 ? last : end);
+                if (half == 0 && next < runs.count) {
                     runs.mark(s, number, keyed_runs::LAST);
                 }
-            });
+            }
             if (cut) {
                 runs.store(s, number);
             }

@@ -23,7 +23,7 @@ static_assert(cfg::PIECES <= 32, "a lane for each piece of a sequence");
 
 // Of one sequence, columns of a block.
 struct keyed_runs {
-    static constexpr int LEAST = 2, MOST_AHEAD = 4; // pieces; chunks, no more than any piece but the last one has
+    static constexpr int LEAST = 3, MOST_AHEAD = 4; // pieces; chunks, no more than any piece but the last one has
     static constexpr float ENOUGH = 40.0f;          // to the base 2
     static constexpr float LARGEST = 4096.0f;       // 2^40, less 2^24 and the root of as many channels as there are
     // What a run leaves: the last state, and largest elements, of columns of each thread, in front and for the next.
@@ -52,13 +52,6 @@ struct keyed_runs {
         }
         r.starts |= __ballot_sync(ALL_LANES, shrinks >= ENOUGH);
         return r;
-    }
-    // Pieces of a sequence are side by side, and in another order half of all blocks later: where one of them has all
-    // the work, it has a multiprocessor for itself whichever two blocks share one.
-    DEV int piece_of(int block, const pieces &all)
-    {
-        const int unit = block / all.most;
-        return (block % all.most + 2 * unit * all.most / cfg::PIECE_BLOCKS) % all.most;
     }
     __device__ __forceinline__ bool begins(int number) const { return (starts >> number & 1u) != 0; }
     // The piece that the next run begins with; `count`: there is none.
