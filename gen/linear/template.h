@@ -87,11 +87,16 @@ bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
 void linear_plan_walks(const struct kernel_request *r, struct plan *plan);
 /* The same of templates that have no others. */
 bool linear_plan_one_by_one(const struct kernel_request *r, struct plan *plan, char *why);
+enum keyed_use {
+    KEYED_WHOLE,
+    KEYED_PIECES,
+    KEYED_BACK
+}; /* forward, few long sequences in pieces, backward */
 /* Bytes of struct prepared of linear/keyed_delta_parts.cuh, and of keyed_layout of
  * linear/keyed_delta_prepare.cuh.
  */
-int linear_keyed_prepared(const struct kernel_request *r, int pad, bool back);
-int linear_keyed_layout(const struct kernel_request *r, int pad, bool back);
+int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_use use);
+int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
 /* And of those whose warps have 16 value channels each: how many a block has. */
@@ -100,6 +105,7 @@ void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to)
    shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
 int linear_delta_lengths(const struct problem *p, const struct device *device); /* of linear_delta_sm90 */
+int linear_keyed_lengths(const struct problem *p, const struct device *device); /* of linear_keyed_delta */
 /* Of templates that cut few long sequences in pieces, which `blocks` blocks have at a time: how many at most,
    of at least `from` tokens. How many there are follows from how many sequences there are: none, where that
    is not to count. */

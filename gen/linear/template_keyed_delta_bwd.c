@@ -45,8 +45,8 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
-    to->chunk_bytes = linear_keyed_prepared(r, d, true);
-    to->inverse = linear_keyed_layout(r, d, true);
+    to->chunk_bytes = linear_keyed_prepared(r, d, KEYED_BACK);
+    to->inverse = linear_keyed_layout(r, d, KEYED_BACK);
     to->walk_bytes = to->chunk_bytes + linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
@@ -72,7 +72,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
 
 static void config(struct text_buf *t, const struct plan *plan)
 {
-    text_add(t, "constexpr int CHUNK_STAGES = %d, COLUMN_WARPS = %d;\n", plan->linear.stages,
+    text_add(t, "constexpr int CHUNK_STAGES = %d, COLUMN_WARPS = %d, PIECES = 1;\n", plan->linear.stages,
              plan->linear.column_warps);
 }
 

@@ -106,7 +106,7 @@ const struct template_row linear_templates[] = {
      .lengths = linear_delta_lengths},
     {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE), DELTA_RULE(BF16, DIMS(128, 256), 0)},
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY)), .lengths = linear_keyed_lengths},
     {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
     {BACKWARD(linear_additive_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
      SERVES(BF16, DIMS(128, 128), 0)},

@@ -44,8 +44,14 @@ int64_t lathe__own_key_parts(const struct problem *problem, int least);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
    key head, and so many keys, that these are cut into parts; pages that TMA does not read. And of linear
    attention, where the device says so (plan_lengths): so many heads of sequences, or so long ones in pieces,
-   that a block has more of each. */
-enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2, LENGTHS_ODD_PAGES = 4, LENGTHS_MANY_BLOCKS = 8 };
+   that a block has more of each; so many, or so short ones, that none is cut in pieces. */
+enum {
+    LENGTHS_MANY_KEYS = 1,
+    LENGTHS_FEW_QUERIES = 2,
+    LENGTHS_ODD_PAGES = 4,
+    LENGTHS_MANY_BLOCKS = 8,
+    LENGTHS_NOT_CUT = 16
+};
 int lathe__lengths(const struct problem *problem);
 /* What of the determinism that somebody asked for is compiled into kernels of this signature: enum
  * determinism. */

@@ -146,9 +146,34 @@ struct keyed_forward : keyed_walk<linear_params, prepared::END_AHEAD> {
     }
 };
 
-// A block of a launch of pieces has the run that its piece begins; of the launch behind it, the runs of a sequence that
-// have begun with too little, and the last state. Without pieces there is one run.
-DEV void keyed_delta(const linear_params &p, unsigned char *bytes)
+// Where calls are not cut.
+DEV void keyed_whole(const linear_params &p, unsigned char *bytes)
+{
+    const work w = work::of_block<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V);
+    const i64 slot = slot_of(p, w.s);
+    if (slot < 0) {
+        store_none<VALUE_PAD, KEYED_THREADS>(p, w);
+        return;
+    }
+    const keyed_forward walk{{p, w, shared_address(bytes)}};
+    const int column = w.first + keyed_forward::first();
+    const int left = w.left - keyed_forward::first();
+    const cfg::element_state *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+    cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+    state_columns s = {};
+    if (from != nullptr) {
+        s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = to_float(from[at]); });
+    }
+    walk.run<true>(s, 0, chunks_of(w.s.length));
+    if (to != nullptr) {
+        s.each_of_memory(p.state_out_i, p.state_out_j, column, left,
+                         [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
+    }
+}
+
+// Where they may be: a block of a launch of pieces has the run that its piece begins; of the launch behind it, the runs
+// of a sequence that have begun with too little, and the last state. Of a call that is not cut there is one run.
+template <class P> DEV void keyed_in_pieces(const P &p, unsigned char *bytes)
 {
     const pieces all = pieces::of<VALUE_SLICES, keyed_runs::LEAST>(p);
     const bool cut = all.most > 1;
@@ -235,6 +260,10 @@ extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYE
     LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::keyed_delta(p, shared_bytes);
+    if constexpr (linear::IN_PIECES) {
+        linear::keyed_in_pieces(p, shared_bytes);
+    } else {
+        linear::keyed_whole(p, shared_bytes);
+    }
 }
 #endif

@@ -15,6 +15,7 @@ static_assert(!DECAY_BY_VALUE, "a decay by key channel, or one that is the same 
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 
 constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;
+constexpr bool IN_PIECES = cfg::PIECES > 1; // few long sequences may be cut: linear/keyed_delta_runs.cuh
 
 // In both memories the same bytes: tiles as swizzle has them, blocks of 16 x 16 pairs in the order in which lanes hold
 // operands of mma.sync. Of T there are two of them, as its elements are two numbers each (linear/inverse_tiles.cuh). In
@@ -26,8 +27,8 @@ struct prepared {
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + 2 * BLOCKS; // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
-    // Forward, too: by how much the chunk shrinks any state at least, an f32.
-    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + 128;
+    // Where sequences may be cut in pieces: by how much the chunk shrinks any state at least, an f32.
+    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 128 : 0);
     // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two
     // of each token.
     static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + 2 * BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
@@ -50,6 +51,6 @@ struct beta_power {
         return {__uint_as_float(exponent), __uint_as_float(0x7f000000u - exponent)};
     }
 };
-static_assert(prepared::END_AHEAD == 388 * KEY_PAD + 15488, "as much as the planner gives each chunk in memory");
+static_assert(prepared::END == 388 * KEY_PAD + 15360, "as much as the planner gives each chunk in memory");
 
 } // namespace linear

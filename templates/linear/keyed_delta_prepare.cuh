@@ -24,7 +24,8 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
     static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
-    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + 4 * CHUNK_STEPS; // forward: of each step
+    // where sequences may be cut in pieces: of each step
+    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 4 * CHUNK_STEPS : 0);
     // backward: a block of A of each warp, which is turned around
     static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
@@ -385,7 +386,7 @@ template <bool BACK, class P> struct keyed_chunk {
             if (threadIdx.x < CHUNK_TOKENS) {
                 beta[threadIdx.x] = weight(w.beta(p, place + static_cast<int>(threadIdx.x)));
             }
-            if constexpr (!BACK) {
+            if constexpr (!BACK && IN_PIECES) {
                 tell_loss(logs);
             }
             copy_wait<0>();
@@ -398,7 +399,7 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         __syncthreads();
         multiply(a, diagonal, own(), mild);
-        if constexpr (!BACK) {
+        if constexpr (!BACK && IN_PIECES) {
             tell_growth(diagonal, beta);
         }
         each_pair(a, diagonal, [&](float &x, float &, int row, int column) { x = column <= row ? x : 0.0f; });
@@ -415,9 +416,11 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         __syncthreads();
         store_products(n, beta);
-        if (!BACK && threadIdx.x == 0) {
-            const float *of = numbers(layout::SHRINKS);
-            *reinterpret_cast<float *>(to + prepared::SHRINKS) = (of[0] + of[1]) + (of[2] + of[3]);
+        if constexpr (!BACK && IN_PIECES) {
+            if (threadIdx.x == 0) {
+                const float *of = numbers(layout::SHRINKS);
+                *reinterpret_cast<float *>(to + prepared::SHRINKS) = (of[0] + of[1]) + (of[2] + of[3]);
+            }
         }
         __syncthreads();
         invert_triangle(matrix_of(0), matrix_of(1));
@@ -452,7 +455,7 @@ constexpr int prepare = linear::keyed_layout::END_AHEAD;
 }
 
 #if LATHE_COMPILED(prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::KEY_PAD <= 128 ? 4 : 1)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::IN_PIECES &&linear::KEY_PAD <= 128 ? 4 : 0)
     LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

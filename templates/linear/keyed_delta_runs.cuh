@@ -36,7 +36,7 @@ struct keyed_runs {
     int own_ahead;           // chunks ahead of this lane's piece
 
     // BYTES: of what is prepared of a chunk.
-    template <int BYTES> DEV keyed_runs of(const linear_params &p, const work &w, const pieces &all, int unit)
+    template <int BYTES, class P> DEV keyed_runs of(const P &p, const work &w, const pieces &all, int unit)
     {
         keyed_runs r = {p.parts + static_cast<i64>(unit) * all.most * PART, all.most, w.s.length,
                         piece::of(0, all.most, w.s.length).count,           1,        0};

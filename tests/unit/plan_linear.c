@@ -133,14 +133,14 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
                                        LATHE_FORWARD,
                                        {NUMBER(chunk_slices), NUMBER(column_warps), NUMBER(smem_bytes)}};
     static const struct answer row[] = {
-        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15488 + 8192}},
-        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 15488 + 6144}},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 15488 + 2048}},
-        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 123008 bytes of shared memory", {0}},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15360 + 8192}},
+        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 388 * 256 + 15360 + 6144}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 388 * 128 + 15360 + 2048}},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 122880 bytes of shared memory", {0}},
         {&H100, "kda", "dtype=f32,t=64,d=128", "it takes f16 and bf16", {0}},
         {&H100, "gla", "dtype=bf16,t=64,d=128", "no slot delta", {0}},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15488 + 8192}},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 15488 + 8192}},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, {2, 4, 388 * 128 + 15360 + 8192}},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, {2, 4, 388 * 256 + 15360 + 8192}},
         {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "a decay per value channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
@@ -200,9 +200,43 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
         CHECK_EQ(plan.linear.groups, row[i].groups);
         CHECK_EQ(plan.linear.chunk_threads, 128 * (1 + row[i].groups));
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100), row[i].groups == 2 ? LENGTHS_MANY_BLOCKS : 0);
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & LENGTHS_MANY_BLOCKS,
+                 row[i].groups == 2 ? LENGTHS_MANY_BLOCKS : 0);
         CHECK_EQ(plan_lengths(LATHE_BACKWARD, &problem, &H100), 0);
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &A100), 0);
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &A100) & LENGTHS_MANY_BLOCKS, 0);
+    }
+}
+
+/* Few long sequences may be cut where the gates allow it, and calls that never are have kernels without. */
+TEST(the_delta_rule_by_key_channel_is_cut_where_sequences_are_few_and_long)
+{
+    static const struct {
+        const char *problem;
+        int pieces;
+    } row[] = {
+        {"dtype=bf16,b=1,h=16,t=32768,d=128", 32},
+        {"dtype=bf16,b=8,h=16,t=2048,d=128", 1},
+        {"dtype=bf16,b=4,h=16,t=8192,d=128", 1},
+        {"dtype=bf16,b=1,h=16,t=1023,d=128", 1},
+        {"dtype=bf16,b=1,h=16,t=1024,d=128", 32},
+        {"dtype=bf16,b=2,h=22,t=4096,d=128", 32},
+        {"dtype=bf16,b=2,h=23,t=4096,d=128", 1},
+        {"dtype=bf16,d=128", 32},
+        {"dtype=bf16,b=1,h=16,t=32768,d=128,deterministic=batch", 1},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        struct signature sig;
+        struct problem problem;
+        lathe_error err = {.status = LATHE_OK};
+        struct ir *ir = load_signed("kda", LATHE_FORWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
+        ir_free(ir);
+        CHECK_EQ(pick_pass("kda", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.linear.pieces, row[i].pieces);
+        if (problem.deterministic != DETERMINISTIC_BATCH)
+            CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & LENGTHS_NOT_CUT,
+                     row[i].pieces == 1 ? LENGTHS_NOT_CUT : 0);
     }
 }
 
