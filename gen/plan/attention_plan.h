@@ -40,11 +40,11 @@ struct back_plan { /* of the backward pass: its main kernel; what is beside it i
     bool paired; /* BACK_PAIRED: thread blocks go in clusters of two */
     int pieces;  /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
     int slabs, key_places; /* BACK_SLABS, BACK_KEY_PLACES of attention_bwd_sm90 */
-    int sequence_bytes; /* BACK_SEQUENCE_BYTES: declared by the kernel, beside smem_bytes */
-    bool forward;       /* the forward kernel runs first: for o, finals or row states */
-    bool slices;        /* of head dims: dk' and dv' are added up in memory, in floats; */
-    bool selected;      /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
-    int blocks;         /* of which so many run on a multiprocessor */
+    int sequence_bytes;    /* BACK_SEQUENCE_BYTES: declared by the kernel, beside smem_bytes */
+    bool forward;          /* the forward kernel runs first: for o, finals or row states */
+    bool slices;           /* of head dims: dk' and dv' are added up in memory, in floats; */
+    bool selected;         /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
+    int blocks;            /* of which so many run on a multiprocessor */
 };
 
 enum second_pair { /* what a template does with q2 and k2: it has none, they are copied behind q and k, or

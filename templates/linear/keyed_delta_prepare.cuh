@@ -108,9 +108,9 @@ template <bool BACK, class P> struct keyed_chunk {
         }
         return mild;
     }
-    // How much of any state this warp's tokens take away at least, to the base 2: the channel that loses least, of each
-    // token; `logs` are of tokens. Of numbers that are not below 0 bits are in the same order. NaN is left out: it comes
-    // to the state, and shows there. Under a logarithm above 0 no state is known to shrink.
+    // How much of any state this warp's tokens take away at least, to the base 2: the channel that loses least, of
+    // each token; `logs` are of tokens. Of numbers that are not below 0 bits are in the same order. NaN is left out: it
+    // comes to the state, and shows there. Under a logarithm above 0 no state is known to shrink.
     __device__ __forceinline__ void tell_loss(const channel_logs &logs) const
     {
         float sum = 0.0f;
