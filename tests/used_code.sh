@@ -35,9 +35,12 @@ done >"$temp/said" <<END
 causal forward sm_90a dtype=bf16,h=16,q=4096,d=128
 softcap backward sm_90a dtype=bf16,h=16,q=4096,d=64
 document forward sm_80 dtype=f16,h=16,q=1000,d=128
+document forward sm_80 dtype=f16,b=2,h=8,h_kv=2,q=1000,kv=1500,d=64
 gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128
 gla backward sm_80 dtype=bf16,h=16,t=4096,d=64
 gla backward sm_80 dtype=f32,b=1,h=8,h_k=4,t=1000,seqs=3,d=64,d_v=128
+gated_delta backward sm_90a dtype=bf16,b=2,h=8,t=2048,d=128
+iplr backward sm_80 dtype=f16,b=2,h=8,t=2048,d=64
 layer_norm forward sm_90a dtype=bf16,rows=4096,n=4096
 group_norm forward sm_80 dtype=bf16,rows=4096,n=128,groups_of=32,channels_of=8
 group_norm backward sm_80 dtype=bf16,rows=4096,n=128,groups_of=32,channels_of=8
@@ -47,5 +50,5 @@ swiglu backward sm_90a dtype=bf16
 END
 cat "$temp/said"
 stamps_renew
-echo "12 kernels, $(grep -c . "$temp/said") differ"
+echo "15 kernels, $(grep -c . "$temp/said") differ"
 [ ! -s "$temp/said" ]

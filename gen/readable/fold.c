@@ -214,6 +214,32 @@ static int middle_of_choice(const struct folder *f, int i)
     return -1;
 }
 
+/* Is this choice what `<TYPE NAME =` or `, TYPE NAME =` gives a parameter? */
+static bool is_of_parameter(const struct folder *f, int start)
+{
+    const int before = start - 4;
+    return before >= 0 && is(f, start - 1, "=") && (is(f, before, "<") || is(f, before, ","));
+}
+
+/* What ends a choice with its ':' at i: a ';', the ',' in front of the next variable, or the bracket around
+ * it. -1: a ',' may stand between '<' and '>', and a '>' may end the parameters that the choice stands in. */
+static int end_of_choice(const struct folder *f, int start, int i)
+{
+    const bool parameter = is_of_parameter(f, start);
+    bool angles = parameter;
+    for (; i < f->t->n && !is(f, i, ";"); i = token_behind(f->t, i)) {
+        const int pair = f->t->token[i].pair;
+        if (pair >= 0 && pair < i)
+            return i;
+        if (is(f, i, ",") && !angles)
+            return i;
+        if (is(f, i, ",") || (is(f, i, ">") && parameter))
+            return -1;
+        angles |= is(f, i, "<");
+    }
+    return i;
+}
+
 static void fold_choices(struct folder *f)
 {
     for (int i = 1; i + 1 < f->t->n; i++) {
@@ -222,11 +248,9 @@ static void fold_choices(struct folder *f)
         const int middle = unit < 0 ? -1 : middle_of_choice(f, i + 1);
         const struct value v =
             middle < 0 ? (struct value){.known = false} : constant_value(f->u, unit, start, i);
-        int end = middle;
-        while (v.known && end < f->t->n && !is(f, end, ";"))
-            end = token_behind(f->t, end);
+        const int end = v.known ? end_of_choice(f, start, middle) : -1;
         const int first = v.number ? i + 1 : middle + 1;
-        if (!v.known || f->dropped[start] ||
+        if (end < 0 || f->dropped[start] ||
             (v.number ? changes_captures(f, middle, end) : changes_captures(f, i, middle)))
             continue;
         drop(f, start, first);
@@ -284,11 +308,27 @@ static void drop_idle_calls(struct folder *f)
 
 /* ---- the whole ---------------------------------------------------------------------------------------- */
 
+/* How often a directive writes a name, such as `#pragma unroll(NAME)`. */
+static int count_in_directive(const struct folder *f, const struct token *directive, int word)
+{
+    const char *text = f->t->text + directive->at;
+    const char *said;
+    size_t size;
+    size_t at = 0;
+    int n = 0;
+    while (next_word(text, directive->size, &at, &said, &size))
+        n += tokens_word(f->t, said, size) == word;
+    return n;
+}
+
 static int count_in_unit(const struct folder *f, int unit, int word)
 {
     int n = 0;
-    for (int i = f->u->unit[unit].head; i < f->u->unit[unit].last; i++)
-        n += f->t->token[i].word == word && !f->dropped[i];
+    for (int i = f->u->unit[unit].head; i < f->u->unit[unit].last; i++) {
+        const struct token *token = &f->t->token[i];
+        if (!f->dropped[i])
+            n += token->kind == TOKEN_DIRECTIVE ? count_in_directive(f, token, word) : token->word == word;
+    }
     return n;
 }
 

@@ -134,10 +134,21 @@ static struct head read_head(const struct units *u, int i, int last)
     return h;
 }
 
+/* `using SCOPE::NAME;` declares NAME. -1: of several, or of none. */
+static int name_of_opened(const struct units *u, const struct head *h)
+{
+    for (int i = h->type; i < h->end; i++)
+        if (is(u, i, ","))
+            return -1;
+    return is_word(u, h->end - 1) ? h->end - 1 : -1;
+}
+
 /* A type's own name: behind its keyword, alignas(...) and attributes. */
 static int name_of_type(const struct units *u, const struct head *h)
 {
     int i = h->type + 1;
+    if (is(u, h->type, "using") && is(u, h->end, ";") && !is(u, i, "namespace"))
+        return name_of_opened(u, h);
     while (i < h->end && (is(u, i, "class") || is(u, i, "alignas") || is(u, i, "__align__") ||
                           is(u, i, "(") || is(u, i, "[")))
         i = token_behind(u->tokens, i);

@@ -83,6 +83,74 @@ TEST(branches_that_numbers_decide_are_left_out)
     CHECK(has(text, "return a();")); /* the loop would lose its body */
 }
 
+/* A choice ends where the next variable begins, or the brackets around it end. */
+TEST(choices_leave_what_stands_behind_them)
+{
+    const char *const head = "constexpr bool ON = true;\n";
+    char text[800];
+    snprintf(text, sizeof text, "%sconstexpr int A = ON ? 1 : 2, B = 3;\nint used() { return B; }\n" KERNEL,
+             head);
+    CHECK(has(text, "constexpr int A = 1, B = 3;"));
+    snprintf(text, sizeof text,
+             "%sconstexpr int A = ON ? 1 : 2, B = ON ? 3 : 4, C = 5;\nint used() { return C; }\n" KERNEL,
+             head);
+    CHECK(has(text, "constexpr int A = 1, B = ON ? 3 : 4, C = 5;"));
+    snprintf(text, sizeof text,
+             "%sstruct s { static constexpr int A = ON ? 1 : 2, B = 3, C = 4; };\n"
+             "int used() { return s::B; }\n" KERNEL,
+             head);
+    CHECK(has(text, "static constexpr int A = 1, B = 3, C = 4;"));
+    snprintf(text, sizeof text, "%sint used() { constexpr int A = ON ? 1 : 2, B = 3; return B; }\n" KERNEL,
+             head);
+    CHECK(has(text, "constexpr int A = 1, B = 3;"));
+    snprintf(text, sizeof text, "%sint used(int a = ON ? 1 : 2, int b = 3) { return a + b; }\n" KERNEL, head);
+    CHECK(has(text, "int a = 1, int b = 3) { return a + b; }"));
+    snprintf(text, sizeof text, "%sint used(int a = ON ? 1 : 2) { return a; }\n" KERNEL, head);
+    CHECK(has(text, "int a = 1) { return a; }"));
+    snprintf(text, sizeof text, "%stemplate <int N = ON ? 1 : 2> int used() { return N; }\n" KERNEL, head);
+    CHECK(has(text, "> int used() { return N; }"));
+    snprintf(text, sizeof text, "%sint of(int);\nint used() { return ON ? 1 : of(2); }\n" KERNEL, head);
+    CHECK(has(text, "return 1; }"));
+}
+
+/* A constant of a function that a directive alone reads. */
+TEST(directives_read_constants_of_a_function)
+{
+    CHECK(has("int used()\n{\n    constexpr int N = 4;\n    int x = 0;\n#pragma unroll(N)\n"
+              "    for (int i = 0; i < 4; i++)\n        x++;\n    return x;\n}\n" KERNEL,
+              "constexpr int N = 4;"));
+    CHECK(!has("int used()\n{\n    constexpr int N = 4;\n    return 1;\n}\n" KERNEL, "N = 4"));
+}
+
+/* What a namespace opens of another is used by its own name, not by that of the other. */
+TEST(names_that_a_namespace_opens_stay_where_they_are_used)
+{
+    const char *const text = "namespace a {\nint one() { return 1; }\nint two() { return 2; }\n}\n"
+                             "namespace b {\nusing a::one;\nusing a::two;\nint get() { return one(); }\n}\n"
+                             "int used() { return b::get(); }\n" KERNEL;
+    CHECK(has(text, "using a::one;"));
+    CHECK(strstr(kept, "int one()"));
+    CHECK(!strstr(kept, "two"));
+}
+
+/* Two and three names of one declaration: it stays for any of them. */
+TEST(a_declaration_stays_for_each_of_its_names)
+{
+    static const char *const NAMES[] = {"A", "B", "C"};
+    for (int k = 0; k < 3; k++) {
+        char text[400];
+        snprintf(text, sizeof text, "constexpr int A = 1, B = 2, C = 3;\nint used() { return %s; }\n" KERNEL,
+                 NAMES[k]);
+        CHECK(has(text, "constexpr int A = 1, B = 2, C = 3;"));
+        snprintf(
+            text, sizeof text,
+            "struct s { static constexpr int A = 1, B = 2, C = 3; };\nint used() { return s::%s; }\n" KERNEL,
+            NAMES[k]);
+        CHECK(has(text, "static constexpr int A = 1, B = 2, C = 3;"));
+    }
+    CHECK(!has("constexpr int A = 1, B = 2, C = 3;\nint used() { return 0; }\n" KERNEL, "A = 1"));
+}
+
 /* A local variable, or a parameter, hides a number of that name. */
 TEST(names_of_a_function_are_its_own)
 {
