@@ -17,6 +17,7 @@ import lathe.fla as ours  # noqa: E402
 DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu")
 DTYPE, BOUND = (torch.float64, 1e-9) if DEVICE == "cpu" else (torch.float32, 5e-3)
 B, H, HV, D, V = 2, 2, 4, 16, 24
+SLOTS = 16  # the fewest channels of values that a GPU serves
 # LATHE_TEST_LONG=1: more than a chunk, as is worth while on a GPU.
 T, STARTS = (150, [0, 70, 70, 129, 150]) if os.environ.get("LATHE_TEST_LONG") == "1" else (11, [0, 4, 4, 9, 11])
 
@@ -275,9 +276,9 @@ def test_slots(gated):
     """Two recurrences, and a softmax over the slots between them."""
     torch.manual_seed(8)
     draw_of = lambda *shape: torch.randn(*shape, dtype=DTYPE, device=DEVICE)  # noqa: E731
-    given = {"q": draw_of(B, T, H, D), "k": draw_of(B, T, H, D), "v": draw_of(B, T, H, V), "s": draw_of(B, T, H, 8)}
-    states = {"first": draw_of(B, H, D, 8), "second": draw_of(B, H, 8, V)}
-    given |= {"g": -draw_of(B, T, H, 8).square(), **states} if gated else states
+    given = {"q": draw_of(B, T, H, D), "k": draw_of(B, T, H, D), "v": draw_of(B, T, H, V), "s": draw_of(B, T, H, SLOTS)}
+    states = {"first": draw_of(B, H, D, SLOTS), "second": draw_of(B, H, SLOTS, V)}
+    given |= {"g": -draw_of(B, T, H, SLOTS).square(), **states} if gated else states
     for x in given.values():
         x.requires_grad_()
     a = Inputs(given)
