@@ -317,6 +317,8 @@ static void choose_single(const struct kernel_request *r, const struct row_pass 
     plan->rows.registers = registers;
     plan->rows.at_once = vectors;
     plan->rows.once = true;
+    plan->rows.blocks = 1; /* none takes rows in turn: the same code for any number of multiprocessors */
+    plan->rows.column_parts = 1;
 }
 
 /* The shape of the pass; where a row does not fit, shorter vectors leave room for more of it. */
