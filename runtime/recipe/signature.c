@@ -1,26 +1,10 @@
 /*
- * signature.c: what a signature and a problem say, for whoever binds, checks, plans or launches: names and
- * values of sizes, what is compiled in, products. Pure.
+ * signature.c: what a signature and a problem say, for whoever binds, checks, plans or launches: values of
+ * sizes, what is compiled in, products. Pure.
  */
 #include <string.h>
 
 #include "runtime/recipe/bind.h"
-
-static const char *const SYM_TEXT[] = {
-#define SYM_TEXT_ROW(id, text, what) text,
-    SYM_MAP(SYM_TEXT_ROW)
-#undef SYM_TEXT_ROW
-};
-
-const char *lathe__pass_text(lathe_pass pass)
-{
-    return pass == LATHE_BACKWARD ? "backward" : pass == LATHE_COMBINE ? "combine" : "forward";
-}
-
-const char *lathe__sym_text(const struct signature *sig, int sym)
-{
-    return sym < SYM_FREE ? SYM_TEXT[sym] : sig->free_name[sym - SYM_FREE];
-}
 
 void lathe__problem_clear(struct problem *p)
 {
@@ -369,16 +353,6 @@ int64_t lathe__tensor_stride(const lathe_arg *t, int dim)
     for (int i = dim + 1; i < t->ndim; i++)
         stride *= t->shape[i];
     return stride;
-}
-
-int lathe__arg_find(const struct signature *sig, const char *name, int from)
-{
-    for (int k = 0; k < sig->n_args; k++) {
-        const int i = from + k < sig->n_args ? from + k : from + k - sig->n_args;
-        if (strcmp(sig->arg[i].name, name) == 0)
-            return i;
-    }
-    return -1;
 }
 
 bool lathe__is_float(lathe_dtype dtype)
