@@ -84,7 +84,6 @@ lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct probl
 {
     TRY(check_lengths(sig, problem, err));
     TRY(check_rows(sig, problem, err));
-    TRY(lathe__starts_check(sig, problem, bound->arg, err));
     for (int i = 0; i < sig->n_args; i++) {
         const lathe_arg *t = bound->arg[i];
         if (!t)
@@ -482,5 +481,6 @@ lathe_status lathe__launch_checked(const struct callable *c, const struct proble
     TRY(lathe__check_built(c, given, err));
     TRY(lathe__args_bind(c->sig, args, n, &bound, err));
     TRY(lathe__args_fit_gpu(c->sig, given, &bound, err));
+    TRY(lathe__starts_check(c->sig, given, bound.arg, err));
     return lathe__launch_all(c->module, c->context, c->source, c->sig, given, &bound, workspace, stream, err);
 }

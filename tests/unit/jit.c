@@ -38,6 +38,38 @@ TEST(lengths_and_repeats_do_not_compile)
     CHECK_EQ(seen.unloads, 2);
 }
 
+/* How many keys there are in all is a value of the call: a kernel that is asked for does not know it yet. */
+TEST(a_part_of_the_keys_is_launched)
+{
+    struct messages m;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("causal");
+    _Alignas(256) static char data[1 << 20];
+    int32_t q_start = 3072, kv_start = 2048, len_kv = 4096;
+    const int64_t rows[] = {1, 2, 512, 64};
+    const int64_t keys[] = {1, 2, 1024, 64};
+    const lathe_arg arg[] = {
+        {.name = "q", .data = data, .dtype = LATHE_F32, .ndim = 4, .shape = rows},
+        {.name = "k", .data = data, .dtype = LATHE_F32, .ndim = 4, .shape = keys},
+        {.name = "v", .data = data, .dtype = LATHE_F32, .ndim = 4, .shape = keys},
+        {.name = "o", .data = data + (1 << 19), .dtype = LATHE_F32, .ndim = 4, .shape = rows},
+        {.name = "q_start", .data = &q_start, .dtype = LATHE_I32},
+        {.name = "kv_start", .data = &kv_start, .dtype = LATHE_I32},
+        {.name = "len_kv", .data = &len_kv, .dtype = LATHE_I32}};
+    const int n = (int)(sizeof arg / sizeof *arg);
+    lathe_kernel *kernel = NULL;
+    lathe_error err;
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, arg, n, &err), LATHE_OK);
+    CHECK_EQ(lathe_launch(kernel, arg, n, data, NULL, &err), LATHE_OK);
+    kv_start = 3073;
+    CHECK_EQ(lathe_launch(kernel, arg, n, data, NULL, &err), LATHE_ARG);
+    CHECK_STR(err.text, "argument 'kv_start': expected from 0 to 3072, with kv=1024 of len_kv=4096 in this "
+                        "call, given 3073");
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
 TEST(the_same_texts_share_a_module)
 {
     struct messages m;
