@@ -491,7 +491,7 @@ static void place_members(struct params *p, struct emitter *e, bool text)
         if (member[i].sym == SYM_ONE)
             params_row(p, PARAM_SCALAR_I32, lathe__place_find(e->sig, ROLE_START, member[i].all), 0, 4);
         else
-            params_row(p, PARAM_SYM, member[i].all, 0, 4);
+            params_row(p, PARAM_SYM, (int)member[i].all, 0, 4);
         if (text)
             text_add(p->out, "    int %s;\n", member[i].name);
     }

@@ -85,8 +85,8 @@ void lathe__dims_of_all(const struct problem *p, int64_t dim[SYM_COUNT])
 
 /* ---- what goes together --------------------------------------------------------------------------- */
 
-static lathe_status check_within(const struct signature *sig, const struct problem *p, enum sym part,
-                                 enum sym all, lathe_error *err)
+static lathe_status check_within(const struct signature *sig, const struct problem *p, int part, int all,
+                                 lathe_error *err)
 {
     if (p->dim[part] <= p->dim[all])
         return LATHE_OK;
@@ -180,17 +180,17 @@ int64_t lathe__place_start(const struct signature *sig, const lathe_arg *const *
 }
 
 static lathe_status check_start(const struct signature *sig, const struct problem *p,
-                                const lathe_arg *const *arg, enum sym part, enum sym all, lathe_error *err)
+                                const lathe_arg *const *arg, int part, int all, lathe_error *err)
 {
-    const int64_t start = lathe__place_start(sig, arg, all);
+    const int64_t start = lathe__place_start(sig, arg, (enum sym)all);
     if (start >= 0 && start + p->dim[part] <= p->dim[all])
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,
                        "argument '%s': expected from 0 to %" PRId64 ", with %s=%" PRId64 " of %s=%" PRId64
                        " in this call, given %" PRId64,
-                       sig->arg[lathe__place_find(sig, ROLE_START, all)].name, p->dim[all] - p->dim[part],
-                       lathe__sym_text(sig, part), p->dim[part], lathe__sym_text(sig, all), p->dim[all],
-                       start);
+                       sig->arg[lathe__place_find(sig, ROLE_START, (enum sym)all)].name,
+                       p->dim[all] - p->dim[part], lathe__sym_text(sig, part), p->dim[part],
+                       lathe__sym_text(sig, all), p->dim[all], start);
 }
 
 lathe_status lathe__starts_check(const struct signature *sig, const struct problem *p,

@@ -220,9 +220,10 @@ TEST(packed_sequences_have_gradients)
                             "cu_q is given (attention_bwd_sm80 takes that)");
     check_sequences_refused("causal", "dtype=bf16,b=2,h=2,q=100,kv=100,d=64,used_kv=i32",
                             "used_kv is given without cu_q (attention_bwd_sm80 takes that)");
-    check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,deterministic=1",
-                            "attention_bwd_sm90: cu_q is given, and deterministic is asked for: its blocks take no "
-                            "turns by sequence (attention_bwd_sm80 takes that)");
+    check_sequences_refused(
+        "causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,deterministic=1",
+        "attention_bwd_sm90: cu_q is given, and deterministic is asked for: its blocks take no "
+        "turns by sequence (attention_bwd_sm80 takes that)");
     check_sequences_refused("sinks", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,deterministic=1",
                             "leave out deterministic");
     check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,unaligned=do",

@@ -21,11 +21,11 @@ static double *doubles(int64_t n)
     return malloc((size_t)(n > 0 ? n : 1) * sizeof(double));
 }
 
-static double *count_up(int64_t n)
+static double *count_up(int64_t from, int64_t n)
 {
     double *v = doubles(n);
     for (int64_t i = 0; v && i < n; i++)
-        v[i] = (double)i;
+        v[i] = (double)(from + i);
     return v;
 }
 
@@ -39,7 +39,7 @@ static bool allocate(struct host_head *head)
     head->qk = doubles(head->len_kv);
     head->scaled = doubles(head->len_kv);
     head->s = doubles(head->len_kv);
-    head->every_kv = count_up(head->len_kv);
+    head->every_kv = count_up(head->call->kv_start, head->len_kv);
     return head->k && head->v && head->q && head->live && head->kv && head->qk && head->scaled && head->s &&
            head->every_kv;
 }
@@ -79,8 +79,6 @@ lathe_status host_head_init(struct host_head *head, const struct host_call *call
     lathe_status status = host_vectors_open(&head->vector, call, head->d, head->d_v, err);
     if (status == LATHE_OK && !allocate(head))
         status = host_out_of_memory(err);
-    for (int64_t j = 0; status == LATHE_OK && j < head->len_kv; j++)
-        head->every_kv[j] += (double)call->kv_start;
     if (status != LATHE_OK)
         host_head_free(head);
     return status;
