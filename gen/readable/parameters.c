@@ -238,7 +238,7 @@ static void end_trial(const struct units *u, int level, bool holds)
         struct parameter_value *known = &u->parameter[i];
         if (known->level < level || known->state == PARAMETER_BUSY)
             continue;
-        known->level = (signed char)(level - 1);
+        known->level = level - 1;
         if (!holds)
             known->state = 0;
     }

@@ -30,7 +30,7 @@ struct unit {
 };
 struct parameter_value {
     signed char state; /* 0: nobody has asked; else one of enum parameter_state (parameters.c) */
-    signed char level; /* of how many trials it stands on */
+    int level;         /* of how many trials it stands on */
     int64_t number;    /* a type is the number of its word */
 };
 struct units {
