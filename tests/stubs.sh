@@ -69,6 +69,7 @@ if [ "${1:-}" = --one ]; then
     one "$@"
     exit 0
 fi
+[ -n "${1:-}" ] || rm -rf "$build/stub" # of templates that are gone
 mkdir -p "$build/stub" || exit 1
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT

@@ -333,19 +333,26 @@ static struct value read_size(struct reader *r)
     return r->lost ? UNKNOWN : size_of_type(r->u, type_of(r->u, r->unit, first, r->at - 1, r->depth + 1));
 }
 
+/* The unit that declares the word; -1: none does, or several do. */
+static int only_declaration(const struct units *u, int word)
+{
+    int found = -1;
+    for (int i = 0; i < u->n; i++)
+        if (declares(u, &u->unit[i], word)) {
+            if (found >= 0)
+                return -1;
+            found = i;
+        }
+    return found;
+}
+
 /* A function that takes nothing and whose body is `return ...;`. */
 static struct value read_call(struct reader *r, int word)
 {
     const struct tokens *t = r->u->tokens;
-    int found = -1;
+    const int found = only_declaration(r->u, word);
     r->lost |= !is(r, r->at + 1, ")");
     r->at += 2;
-    for (int i = 0; i < r->u->n; i++)
-        if (declares(r->u, &r->u->unit[i], word)) {
-            if (found >= 0)
-                return UNKNOWN;
-            found = i;
-        }
     const struct unit *unit = found < 0 ? NULL : &r->u->unit[found];
     int i = found < 0 ? 0 : unit->head;
     while (found >= 0 && i < unit->last && !token_is(t, i, "{"))
@@ -379,13 +386,7 @@ static struct value read_template(struct reader *r, int word)
         return is_type(r->u, l.first[0]) && l.n == 1 ? read_cast(r) : (r->lost = true, UNKNOWN);
     if (is(r, r->at, "("))
         return read_call(r, word);
-    int found = -1;
-    for (int i = 0; i < r->u->n; i++)
-        if (declares(r->u, &r->u->unit[i], word)) {
-            if (found >= 0)
-                return UNKNOWN;
-            found = i;
-        }
+    const int found = only_declaration(r->u, word);
     const struct unit *unit = found < 0 ? NULL : &r->u->unit[found];
     int from = found < 0 ? 0 : unit->head;
     bool constant = false;
