@@ -104,15 +104,15 @@ typedef struct CUstream_st
  *     and the finals part_o [b,h,q,d_v] and part_rows [b,h,q,states+1], f32 (f64 beside f64), as they are
  *     ahead of online_fwd_epilogue and output_mod. part_o is o without its factor; part_rows has the row
  *     states of online_rowscales, by their names in alphabetical order, and 1, or 0 for a row without a live
- *     pair: the rest of it says nothing. Without kv_start at.kv starts at 0 in a part: shift q_start to
- * match.
+ *     pair: the rest of it says nothing. Without kv_start at.kv starts at 0 in a part, so q_start has to be
+ *     shifted.
  *
- *     Both passes, of a part of all keys or heads (as on one GPU of several), i32 scalars: kv_start and
- * len_kv, the first key of k and v among len_kv keys; h_start and n_h, the first query head of q among n_h
- * heads (key heads follow). Positions, at.h and the sizes of at are then those of all, and inputs over "kv",
- * "h" and "h_kv" have all places; their gradients, and dq, are what these keys or heads give, to be added up.
- *     The backward pass of a part of the keys needs o and the finals of all. LATHE_COMBINE takes h_start,
- * n_h.
+ *     Both passes, where a call has a part of all keys or heads (as one GPU of several has), take i32
+ *     scalars: kv_start is the place of key 0 among len_kv keys, h_start the number of query head 0 among
+ *     n_h heads; key heads follow. Positions, at.h and sizes of at are those of all; inputs over "kv", "h"
+ *     and "h_kv" have all places. Gradients of inputs and dq are the share of this part: the caller adds
+ *     them up. A backward pass of a part of the keys needs o and the finals of all. LATHE_COMBINE takes
+ *     h_start and n_h.
  *
  * Arguments of LATHE_COMBINE (attention), which merges parts in any number and order:
  *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward

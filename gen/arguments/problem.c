@@ -115,8 +115,8 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
         say_choices(&known, &sig->arg[i]);
         lathe__say(&known, ")");
     }
-    lathe__say(&known, "%s%s%s", sig->builds_alignment ? ", unaligned" : "",
-               sig->builds_folded ? ", folded" : "", ", deterministic");
+    lathe__say(&known, "%s%s, deterministic", sig->builds_alignment ? ", unaligned" : "",
+               sig->builds_folded ? ", folded" : "");
     return lathe__fail(err, LATHE_ARG, "problem: unknown name '%.*s'; this spec knows %s%s",
                        shown(item->name_size), item->name, known.text, lathe__nearest_text(&nearest));
 }

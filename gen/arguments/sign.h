@@ -35,9 +35,9 @@ void sign_sizes(struct signature *s, const struct sig_size *size, int n);
 /* Appends the dims that inputs name for themselves, each like *size, whose `sym` says nothing. */
 void sign_free_sizes(struct signature *s, const struct sig_size *size);
 struct sig_arg *sign_add(struct signature *s, enum arg_role role, const char *prefix, const char *name);
-/* One that few calls have. */
 /* Where keys (SYM_ALL_KV) or heads (SYM_ALL_H) that are a part of all begin, and how many all are. */
 void sign_places(struct signature *s, enum sym all, const char *start, const char *total);
+/* One that few calls have. */
 struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype);
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n);
 /* The n dims of a tensor of rows: 4 with its columns, 3 without, which may run along an inner dim. */

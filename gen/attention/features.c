@@ -278,7 +278,7 @@ const struct feature attention_features[] = {
     [HAS_ORDERED_SEQUENCES] = {.name = "deterministic sums of sequences", .has = has_ordered_sequences},
     [HAS_ORDERED_INPUTS] = {.name = "deterministic gradients of inputs beside sequences",
                             .has = has_ordered_inputs,
-                            .instead = "leave out deterministic"},
+                            .instead = "leave out deterministic, or the gradients of these inputs"},
     [HAS_UNALIGNED_DO] = {.name = "sequences with unaligned rows of do",
                           .has = has_unaligned_do,
                           .instead = "align them"},

@@ -202,8 +202,7 @@ bool places_sums_fit(const struct ir *ir, const struct signature *sig, const str
     if (back->n_sums > 0) {
         snprintf(why, WHY_BYTES,
                  "kv_start: the gradients of this online_func need sums over all keys of a row, which a part "
-                 "of them "
-                 "does not have; give all keys to one launch");
+                 "of them does not have; give all keys to one launch");
         return false;
     }
     if (!backward_runs_forward(ir, sig, problem, back))
@@ -211,14 +210,11 @@ bool places_sums_fit(const struct ir *ir, const struct signature *sig, const str
     if (ir->mod[MOD_OUTPUT].n_stages > 0)
         snprintf(why, WHY_BYTES,
                  "kv_start: beside an output_mod the backward pass makes o anew, for which it needs all "
-                 "keys; apply "
-                 "the mod to o outside");
+                 "keys; apply the mod to o outside");
     else
         snprintf(why, WHY_BYTES,
                  "kv_start: the gradients of a part of the keys need o and the finals of all of them, which "
-                 "combine "
-                 "gives; where d_v is no multiple of 8 or a row state is needed that is no final, give all "
-                 "keys to "
-                 "one launch");
+                 "combine gives; where d_v is no multiple of 8 or a row state is needed that is no final, "
+                 "give all keys to one launch");
     return false;
 }

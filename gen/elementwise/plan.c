@@ -444,7 +444,7 @@ static bool is_of_any_batch(const struct kernel_request *r, const struct ir *ir,
     if (sum)
         snprintf(why, REASON_BYTES,
                  "deterministic=batch is asked for, and '%s' is a sum over points, which is cut by how many "
-                 "there are",
+                 "there are; ask for deterministic=1",
                  sum->name);
     return !sum;
 }

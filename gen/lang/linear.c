@@ -58,8 +58,7 @@ void trace_linear(struct tracer *t, int slots)
     linear->read_first = read_flag_or(t, slots, "read_first", false);
     if (linear->read_first && linear->delta.n_roots == 0 && linear->reader.n_roots == 0)
         slot_mistake(
-            t, "'read_first' goes with delta or reader alone, which read the state before the token writes: "
-               "nothing else does");
+            t, "'read_first' needs delta or reader: nothing else reads the state before the token writes");
     if (linear->all_tokens && linear->reverse)
         slot_mistake(t, "'reverse' goes with causal = true alone: a sum over all tokens has no direction");
 }

@@ -62,7 +62,7 @@ int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use 
     const int tiles = 3 * linear_tile(r, CHUNK, pad);
     return (tiles > matrices ? tiles : matrices) + 4 * CHUNK + OF_CHANNEL * pad +
            (use == KEYED_BACK     ? STEPS * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS)
-            : use == KEYED_PIECES ? 4 * STEPS
+            : use == KEYED_PIECES ? 8 * STEPS
                                   : 0);
 }
 

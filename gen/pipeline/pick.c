@@ -82,8 +82,10 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
                  : t->pass == LATHE_BACKWARD ? "computes the backward pass only"
                                              : "puts parts of rows together only");
     else if (r->problem->deterministic == DETERMINISTIC_BATCH && !t->any_batch)
-        snprintf(why, REASON_BYTES,
-                 "deterministic=batch is asked for, and how its sums are cut may depend on the batch");
+        snprintf(
+            why, REASON_BYTES,
+            "deterministic=batch is asked for, and this template cuts its sums by how much the batch has; "
+            "ask for deterministic=1, or leave it out");
     else if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
     else if (!isa_serves(t->isa, r->device, why) || !plan_serves(r, t, why) || !t->ok(r, out, why))

@@ -85,12 +85,12 @@ static void explain_batch(struct facts *f, const struct problem *p)
     const char *const packed =
         p->packed ? "; packed sequences are all taken as long ones: steps of generation are faster as batches"
                   : "";
-    facts_string(f, "batch", packed[0] ? packed + 2 : "");
-    facts_line(f,
-               "  batch         the same bits whatever else is in the batch, which chooses no template, no "
-               "tile and no "
-               "parts%s\n",
-               packed);
+    char text[256];
+    snprintf(text, sizeof text,
+             "the same bits whatever else is in the batch, which chooses no template, no tile and no parts%s",
+             packed);
+    facts_string(f, "batch", text);
+    facts_line(f, "  batch         %s\n", text);
 }
 
 static int explain_choice(struct facts *f, const struct kernel_request *r, const struct options *o)

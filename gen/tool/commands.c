@@ -149,12 +149,9 @@ static const struct command COMMANDS[] = {
     {"show", IN_SHOW, 1, 1, "NAME", "print a spec that ships with lathe",
      "To begin a spec of your own: lathe show causal >mine.lua\n", cmd_show},
     {"translate", IN_TRANSLATE, 1, INT_MAX, "FILE.py:NAME...", "print the spec of a mod of FlexAttention",
-     "Of a score_mod, a mask_mod (or BlockMask), or of one each, with the sizes that are said: lathe "
-     "translate "
-     "mods.py:near\n"
-     "q=1024 kv=1024. Runs `python3 -m lathe translate`, of Python with torch and lathe-kernels; "
-     "LATHE_PYTHON "
-     "names another\n"
+     "Of a score_mod, a mask_mod (or BlockMask), or one of each, and the sizes of the call:\n"
+     "    lathe translate mods.py:near q=1024 kv=1024\n"
+     "It runs `python3 -m lathe translate`, which needs torch and lathe-kernels; LATHE_PYTHON names another\n"
      "interpreter.\n",
      cmd_translate},
     {"report", IN_REPORT, 0, 0, "", "versions, devices, NVRTC and caches, for a report of a fault",

@@ -326,8 +326,8 @@ static int make_place(struct run *run, int sig)
     if (!arg_in(run->problem.present, sig)) {
         if (text)
             tool_complain(
-                "--set %s: the problem has all of them; say how many there are by %s=N in --problem", a->name,
-                size);
+                "--set %s: this problem has all of them; say how many there are by %s=N in --problem",
+                a->name, size);
         return text ? CODE_USAGE : CODE_OK;
     }
     if (a->role == ROLE_START && !text) {

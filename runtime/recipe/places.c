@@ -63,11 +63,11 @@ lathe_status lathe__total_bind(const struct sig_arg *a, const lathe_arg *t, stru
         return LATHE_OK;
     const int64_t value = value_of(t);
     if (value < 0 || (*dim >= 0 && *dim != value))
-        return lathe__fail(
-            err, LATHE_ARG,
-            *dim >= 0 ? "argument '%s': expected %" PRId64 ", the size of an input, given %" PRId64
-                      : "argument '%s': expected a size, which is not below %" PRId64 ", given %" PRId64,
-            a->name, *dim >= 0 ? *dim : 0, value);
+        return lathe__fail(err, LATHE_ARG,
+                           *dim >= 0
+                               ? "argument '%s': expected %" PRId64 ", the size of an input, given %" PRId64
+                               : "argument '%s': expected a size of %" PRId64 " or more, given %" PRId64,
+                           a->name, *dim >= 0 ? *dim : 0, value);
     *dim = value;
     return LATHE_OK;
 }

@@ -76,9 +76,8 @@ enum arg_role {
     ROLE_INPUT,
     ROLE_SCALAR,
     ROLE_Q_START,
-    ROLE_START, /* i32: the first key or head of a part of all, of which there are as many as the size dim 0
-                 */
-    ROLE_TOTAL, /* i32: how many there are in all, its dim 0 */
+    ROLE_START,    /* i32: where this call's part begins among all keys or heads; how many: size of dim 0 */
+    ROLE_TOTAL,    /* i32: how many there are: that size */
     ROLE_MASK_KEPT /* i32, not 0: the map of the mask's tiles is in the workspace, from an earlier launch */
 };
 

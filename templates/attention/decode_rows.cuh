@@ -4,8 +4,8 @@
 // head i % group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS,
 // whose warps share their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys
 // that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or fewer, where
-// they would have less than LEAST_KEYS each: how many follows from lengths that the device knows. Or, where a variant
-// has OWN_KEYS, by how many keys they are alone (own_part_tiles).
+// they would have less than LEAST_KEYS each: how many follows from lengths that the device knows. Where a variant
+// has OWN_KEYS (deterministic=batch), the number of a tile's own keys decides it alone (own_part_tiles).
 #pragma once
 #include "attention/elements.cuh"
 #include "attention/row_states.cuh"

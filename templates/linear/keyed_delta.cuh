@@ -219,7 +219,7 @@ template <class P> DEV void keyed_in_pieces(const P &p, unsigned char *bytes)
                 runs.load(s, before);
             }
             walk.template run<false>(s, start, begin);
-            if (cut) {
+            if (cut && ahead) { // other warps may still look at it, and nobody will again
                 runs.mark(s, number, keyed_runs::FRONT);
             }
 #pragma unroll 1

@@ -27,7 +27,8 @@ struct prepared {
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + 2 * BLOCKS; // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
-    // Where sequences may be cut in pieces: by how much the chunk shrinks any state at least, an f32.
+    // Where sequences may be cut in pieces: f32: by how much the chunk shrinks any state at least, less by how
+    // much it may let one grow; and that growth alone. Both to the base 2.
     static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 128 : 0);
     // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two
     // of each token.

@@ -20,12 +20,12 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int READ_Q = 0, READ_K = READ_Q + prepared::TILE, WRITE_K = READ_K + prepared::TILE;
     static constexpr int MATRICES = 0, MATRIX = static_cast<int>(sizeof(matrix));
     static constexpr int BETA = max_of(WRITE_K + prepared::TILE, 2 * MATRIX);
-    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;               // L of each step and channel,
+    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;               // L of each step, then its growth and channel,
     static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
     static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
     // where sequences may be cut in pieces: of each step
-    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 4 * CHUNK_STEPS : 0);
+    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 8 * CHUNK_STEPS : 0);
     // backward: a block of A of each warp, which is turned around
     static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
@@ -110,7 +110,8 @@ template <bool BACK, class P> struct keyed_chunk {
     }
     // How much of any state this warp's tokens take away at least, to the base 2: the channel that loses least, of
     // each token; `logs` are of tokens. Of numbers that are not below 0 bits are in the same order. NaN is left out: it
-    // comes to the state, and shows there. Under a logarithm above 0 no state is known to shrink.
+    // comes to the state, and shows there. Under a logarithm above 0 no state is known to shrink, but for what rounding
+    // leaves of log(sigmoid), which is no more than 2^-4 in 2048 tokens.
     __device__ __forceinline__ void tell_loss(const channel_logs &logs) const
     {
         float sum = 0.0f;
@@ -127,23 +128,25 @@ template <bool BACK, class P> struct keyed_chunk {
             const int nearest = warp_max(static_cast<int>(~__float_as_uint(most) & 0x7fffffffu));
             sum += __uint_as_float(~static_cast<u32>(nearest) & 0x7fffffffu);
         }
-        const bool above = __any_sync(ALL_LANES, highest > 0.0f) != 0;
+        const bool above = __any_sync(ALL_LANES, highest > 1.0f / 32768.0f) != 0;
         if (lane_id() == 0) {
             numbers(layout::SHRINKS)[own()] = above ? -__uint_as_float(0x7f800000u) : sum;
         }
     }
-    // Less what their writing may add: I - beta k' k grows a state by |1 - beta |k|^2| at most, where that is above 1.
-    // n: products of their keys, |k|^2 on the diagonal.
+    // What their writing may add: I - beta k' k grows a state by |1 - beta |k|^2| at most, where that is above 1. n:
+    // products of their keys, |k|^2 on the diagonal, of operands that are rounded: up to 2^-7 of it more.
     __device__ __forceinline__ void tell_growth(float (&n)[2][4], const float *beta) const
     {
         float grows = 0.0f;
         each_pair(n, n, [&](float &x, float &, int row, int column) {
-            const float by = row == column ? fabsf(1.0f - beta[STEP * own() + row] * x) : 0.0f;
+            const float part = row == column ? 1.0078125f * beta[STEP * own() + row] * x : 0.0f;
+            const float by = fmaxf(part - 1.0f, 1.0f - part);
             grows += by > 1.0f ? log2_approx(by) : 0.0f;
         });
         const float sum = lanes_sum<32>(grows);
         if (lane_id() == 0) {
             numbers(layout::SHRINKS)[own()] -= sum;
+            numbers(layout::SHRINKS)[CHUNK_STEPS + own()] = sum;
         }
     }
     // For the other warps: L and b of this one's step.
@@ -419,7 +422,9 @@ template <bool BACK, class P> struct keyed_chunk {
         if constexpr (!BACK && IN_PIECES) {
             if (threadIdx.x == 0) {
                 const float *of = numbers(layout::SHRINKS);
-                *reinterpret_cast<float *>(to + prepared::SHRINKS) = (of[0] + of[1]) + (of[2] + of[3]);
+                float *whole = reinterpret_cast<float *>(to + prepared::SHRINKS);
+                whole[0] = (of[0] + of[1]) + (of[2] + of[3]);
+                whole[1] = (of[4] + of[5]) + (of[6] + of[7]);
             }
         }
         __syncthreads();

@@ -1,16 +1,21 @@
 // linear/keyed_delta_runs.cuh: few long sequences in pieces, where the gates leave so little of a state that a piece
 // need not wait for it.
 //
-// A token's factor of the state, (I - beta k' k) D, shrinks any state by the channel that loses least, or grows it by
-// |1 - beta |k|^2| where that is above 1; `prepare` leaves the sum of each chunk (prepared::SHRINKS). Where few chunks
-// ahead of a piece leave less than 2^-ENOUGH, a run begins there, with no state so many chunks earlier. Other pieces
-// belong to the run in front of them, so that under weak gates there is one run, as without pieces.
+// A run is the stretch of pieces that one block walks. A token's factor of the state, (I - beta k' k) D, shrinks any
+// state by the channel that loses least, or grows it by |1 - beta |k|^2| where that is above 1; `prepare` leaves the
+// sum of each chunk (prepared::SHRINKS). Where few chunks ahead of a piece leave less than 2^-ENOUGH, a run begins
+// there, with no state so many chunks earlier. Other pieces belong to the run in front of them, so that under weak
+// gates there is one run, as without pieces.
 //
 // What is left out is 2^-ENOUGH of the state that those chunks begin with, whose size the gates do not tell. So runs
 // leave of each column the largest element of both: of the state where the next run's chunks begin, and of the state in
-// front of the run's own piece. Behind them, a second launch looks whether what is left out is within 2^-24 of what is
-// there, column by column, and has the runs again for which it is not, NaN and infinity among them, from where the
-// one before ended. The last state is given by that launch, since it may lie where the first one was.
+// front of the run's own piece. Behind them, a second launch looks whether what is left out is within 2^-30 of what is
+// there, column by column, and has the runs again for which it is not, NaN and infinity among them, from where the one
+// before ended. The last state is given by that launch, since it may lie where the first one was.
+//
+// Behind the front tokens that grow a state (a logarithm above 0, beta |k|^2 above 2) would grow what is left out, too.
+// A sequence is one run where any piece may: by more than WITHIN bits on its way, or LEFT bits in all. So what is left
+// out stays below 2^-24 of the column's largest element in front of the piece, whatever becomes of that.
 #pragma once
 #include "linear/chunk.cuh"
 #include "linear/keyed_delta_walk.cuh"
@@ -24,8 +29,9 @@ static_assert(cfg::PIECES <= 32, "a lane for each piece of a sequence");
 // Of one sequence, columns of a block.
 struct keyed_runs {
     static constexpr int LEAST = 3, MOST_AHEAD = 4; // pieces; chunks, no more than any piece but the last one has
-    static constexpr float ENOUGH = 40.0f;          // to the base 2
-    static constexpr float LARGEST = 4096.0f;       // 2^40, less 2^24 and the root of as many channels as there are
+    static constexpr float ENOUGH = 46.0f;          // to the base 2
+    static constexpr float LARGEST = 4096.0f; // 2^-46 of it in each of 256 channels is below 2^-30 of what is there
+    static constexpr float WITHIN = 4.0f, LEFT = 1.0f / 16.0f; // of up to 32 pieces in a row 2 bits are left
     // What a run leaves: the last state, and largest elements, of columns of each thread, in front and for the next.
     static constexpr int STATE = VALUE_PAD * KEY_PAD, MARK = 2 * KEYED_THREADS, FRONT = STATE, LAST = FRONT + MARK,
                          PART = LAST + MARK;
@@ -50,8 +56,24 @@ struct keyed_runs {
                 r.own_ahead = k;
             }
         }
-        r.starts |= __ballot_sync(ALL_LANES, shrinks >= ENOUGH);
+        const u32 ready = __ballot_sync(ALL_LANES, shrinks >= ENOUGH);
+        r.starts |= ready != 0 && r.template may_grow<BYTES>(p, w) ? 0 : ready;
         return r;
+    }
+    // Whether the tokens of any piece may grow a state, a lane for each of them.
+    template <int BYTES, class P> __device__ __forceinline__ bool may_grow(const P &p, const work &w) const
+    {
+        const int end = lane_id() < count ? first_chunk(lane_id() + 1) : 0;
+        float level = 0.0f;
+        bool little = true;
+#pragma unroll 4
+        for (int k = first_chunk(lane_id()); k < end; k++) {
+            const unsigned char *chunk = prepared::of<BYTES>(p, w.s, w.h, k * CHUNK_TOKENS);
+            const float *tells = reinterpret_cast<const float *>(chunk + prepared::SHRINKS);
+            little &= level + tells[1] <= WITHIN;
+            level -= tells[0];
+        }
+        return __any_sync(ALL_LANES, !little || !(level <= LEFT)) != 0;
     }
     __device__ __forceinline__ bool begins(int number) const { return (starts >> number & 1u) != 0; }
     // The piece that the next run begins with; `count`: there is none.

