@@ -308,3 +308,21 @@ TEST(few_queries_are_told_by_their_own_number)
     }
     ir_free(ir);
 }
+
+/* Behind the end of a packed sequence lies the next one: no form of a formula is chosen by all elements of a
+ * warp. */
+TEST(no_form_is_chosen_by_a_vote_over_a_tile)
+{
+    static const char *const SPEC[][3] = {{"softcap", "CAPPED = true", "CAPPED = false"},
+                                          {"sigmoid", "LOGISTIC = true", "LOGISTIC = false"}};
+    for (size_t i = 0; i < sizeof SPEC / sizeof *SPEC; i++)
+        for (int batch = 0; batch < 2; batch++) {
+            struct source source;
+            make_source(SPEC[i][0],
+                        batch ? "dtype=bf16,h=2,q=200,kv=200,d=64,seqs=2,deterministic=batch"
+                              : "dtype=bf16,h=2,q=200,kv=200,d=64,seqs=2",
+                        &source);
+            CHECK_HAS(text_named(&source, "variant.gen.cuh")->data, SPEC[i][1 + batch]);
+            source_free(&source);
+        }
+}

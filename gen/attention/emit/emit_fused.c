@@ -102,13 +102,18 @@ static int capped_of(struct ir *w, struct step *step)
 }
 
 /* The portable kernel, and those of the backward pass, have formulas of elements alone but for the logistic
- * ones, which are exact enough for 16 bits. */
+ * ones, which are exact enough for 16 bits. Which form capped scores and logistic weights have is decided by
+ * all elements of a warp, and those behind the end of a sequence may be the next one's: not where results may
+ * not depend on the batch.
+ */
 void find_fused(struct attention *a, const struct plan *plan, struct step *step)
 {
     const bool fuses = attention_forward_traits(plan)->fuses;
-    step->logistic = a->e->problem->dtype[DTYPE_Q] == LATHE_F32 ? -1 : logistic_of(a->e->w, step);
+    const bool alone = a->e->problem->deterministic == DETERMINISTIC_BATCH;
+    const bool exact = alone || a->e->problem->dtype[DTYPE_Q] == LATHE_F32;
+    step->logistic = exact ? -1 : logistic_of(a->e->w, step);
     step->relu = fuses ? relu_of(a->e->w, step) : -1;
-    step->capped = fuses ? capped_of(a->e->w, step) : -1;
+    step->capped = fuses && !alone ? capped_of(a->e->w, step) : -1;
 }
 
 void emit_fused(struct attention *a, const struct step *step)
