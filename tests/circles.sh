@@ -31,10 +31,10 @@ circles() {
         }' | sort
 }
 
-# objects: OBJECT SOURCE a line, each source once; objects of files that are no more lie about in old builds.
+# objects: OBJECT SOURCE a line, each source once, by its newest object: old ones lie about in old builds.
 objects() {
-    find "${LATHE_BUILD:?the build folder}/CMakeFiles" -name '*.c.o' | sort | awk '{
-        source = $0
+    find "${LATHE_BUILD:?the build folder}/CMakeFiles" -name '*.c.o' -printf '%T@ %p\n' | sort -rn | awk '{
+        $0 = source = $2
         sub(/.*\.dir\//, "", source)
         sub(/\.o$/, "", source)
         if (source ~ /^(gen|runtime)\// && !(source in seen)) { seen[source] = 1; print $0, source }

@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct moved { /* value + times * the first key */
     int value; /* node */
@@ -217,4 +218,20 @@ bool places_sums_fit(const struct ir *ir, const struct signature *sig, const str
                  "combine gives; where d_v is no multiple of 8 or a row state is needed that is no final, "
                  "give all keys to one launch");
     return false;
+}
+
+/* ---- the signature ------------------------------------------------------------------------------- */
+
+void sign_whole_inputs(struct signature *s, const struct ir *ir)
+{
+    for (int i = 0; i < s->n_args; i++) {
+        const char *const name = s->arg[i].name;
+        bool input = s->arg[i].role == ROLE_INPUT;
+        for (int k = 0; k < ir->n_inputs; k++)
+            input |= name[0] == 'd' && strcmp(name + 1, ir->input[k].name) == 0;
+        for (int d = 0; d < s->arg[i].ndim && input; d++) {
+            struct sig_dim *dim = &s->arg[i].dim[d];
+            dim->whole = lathe__whole_sym(dim->sym);
+        }
+    }
 }

@@ -12,7 +12,7 @@ struct problem;
 struct signature;
 
 /* Ahead of every other pass over the clone of a spec: kernels go on counting the keys and heads that are
-   here, and formulas read places among all. Nothing changes where the call has all of them. */
+ * here, and formulas read places among all. Nothing changes where the call has all of them. */
 void places_pass(struct ir *w, const struct problem *problem);
 /* Of a backward pass over a part of the keys: what a row gives to inputs counts in the part with the first
  * key. */
@@ -20,5 +20,8 @@ void places_count_rows(struct ir *w, struct backward *back, const struct problem
 /* Can it be computed without the other keys? False: why says what is missing. */
 bool places_sums_fit(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                      const struct backward *back, char *why);
+/* In a signature with all of its arguments: inputs that have a place for each head or key have one for each
+ * of all, where a call has a part. */
+void sign_whole_inputs(struct signature *s, const struct ir *ir);
 
 #endif

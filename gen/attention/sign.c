@@ -4,6 +4,7 @@
  */
 #include "gen/arguments/sign.h"
 #include "gen/attention/columns.h"
+#include "gen/attention/places.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/ir/kind.h"
@@ -150,21 +151,6 @@ static void add_sizes(struct signature *s, const struct ir *ir)
     if (ir->qk2)
         sign_sizes(s, &second, 1);
     sign_free_sizes(s, &free_size);
-}
-
-/* Inputs that have a place for each head or key have one for each of all, where this call has a part. */
-void sign_whole_inputs(struct signature *s, const struct ir *ir)
-{
-    for (int i = 0; i < s->n_args; i++) {
-        const char *const name = s->arg[i].name;
-        bool input = s->arg[i].role == ROLE_INPUT;
-        for (int k = 0; k < ir->n_inputs; k++)
-            input |= name[0] == 'd' && strcmp(name + 1, ir->input[k].name) == 0;
-        for (int d = 0; d < s->arg[i].ndim && input; d++) {
-            struct sig_dim *dim = &s->arg[i].dim[d];
-            dim->whole = lathe__whole_sym(dim->sym);
-        }
-    }
 }
 
 static void add_gradients(struct signature *s, const struct ir *ir)

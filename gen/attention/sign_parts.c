@@ -6,6 +6,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/arguments/sign.h"
 #include "gen/attention/columns.h"
+#include "gen/attention/places.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/spec.h"

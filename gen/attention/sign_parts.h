@@ -15,7 +15,4 @@ void sign_parts(struct signature *s, const struct ir *ir);
 /* Does a forward pass give parts of its rows, in the place of o and the finals? */
 bool makes_parts(const struct signature *sig, const struct problem *problem);
 
-/* In a signature with all of its arguments. */
-void sign_whole_inputs(struct signature *s, const struct ir *ir);
-
 #endif
