@@ -121,8 +121,16 @@ static void add_tensors(struct sha256 *digest, const struct scene *s)
 {
     for (int i = 0; i < s->n; i++) {
         const struct tensor *t = &s->tensor[i];
-        const int64_t number[] = {t->role,  t->dtype, t->expects, t->ndim,    t->offset,
-                                  t->count, t->list,  t->by_rows, t->in_place};
+        const int64_t number[] = {t->role == ROLE_OUT,
+                                  tensor_is_output(t),
+                                  t->dtype,
+                                  t->expects,
+                                  t->ndim,
+                                  t->offset,
+                                  t->count,
+                                  t->list,
+                                  t->by_rows,
+                                  t->in_place};
         store_add_text(digest, t->name);
         store_add(digest, number, sizeof number);
         store_add(digest, t->shape, sizeof t->shape);
