@@ -291,7 +291,8 @@ linear_files() {
     for spec in $linear; do
         spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
         [ $spec != kda ] || spills=112 # logarithms of 16 tokens of all channels stay in registers
-        [ $spec != rwkv6 ] || spills=96 # the same
+        [ $spec != rwkv6 ] || spills=112 # the same
+        case $spec in delta_rule | gated_delta) spills=96 ;; esac # where a piece of a sequence lies, a few words a chunk
         for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
@@ -309,17 +310,18 @@ linear_files() {
         gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_additive forward
     done
     for arch in sm_80 sm_90a; do
-        spills=16 # three words, of sm_80, where T becomes two numbers
+        spills=64 # where T becomes two numbers; and where a piece of a sequence lies, a few words a chunk
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         spills=80 # logarithms of 16 tokens of 256 channels stay in registers, beside T as two numbers
         gen kda dtype=f16,h=16,t=4096,d=256 $arch linear_keyed_delta forward
+        [ $arch != sm_80 ] || spills=352 # by mma.sync: some thirty words a chunk
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward
     done
     for spec in gla hgrn2 rwkv6 simple_gla mamba2; do
         spills=96 # held to 512 threads on an SM
-        [ $spec != rwkv6 ] || spills=176 # with a bonus logarithms up to a token's reading beside those that count it
+        [ $spec != rwkv6 ] || spills=208 # with a bonus logarithms up to a token's reading beside those that count it
         gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_additive_bwd backward
@@ -327,7 +329,7 @@ linear_files() {
         gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
     done
     gen linear_elu dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
-    spills=144 # as above
+    spills=192 # as above
     gen kda dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_keyed_delta_bwd backward
