@@ -48,7 +48,10 @@ typedef struct lathe_error { /* filled on failure; the caller's */
 } lathe_error;
 
 /* X(name, number, spelling in specs and problems, bytes). As DLPack's {code, bits}: F32 {2, 32},
-   F16 {2, 16}, BF16 {4, 16}, I32 {0, 32}, U8 {1, 8}, F64 {2, 64}. */
+   F16 {2, 16}, BF16 {4, 16}, I32 {0, 32}, U8 {1, 8}, F64 {2, 64}, F8_E4M3 {10, 8}, F8_E5M2 {12, 8}, I8 {0,
+   8}. Numbers become the last three rounded to nearest, ties to even, and saturated: what is beyond the
+   largest number, infinities too, becomes 448, 57344, 127 or -128. NaN stays NaN, but is 0 in I8. F8_E4M3 has
+   no infinities (torch's float8_e4m3fn); those that F8_E5M2 has are read as such. */
 #define LATHE_DTYPE_MAP(X)                                                                                   \
     X(NONE, 0, "none", 0)                                                                                    \
     X(F32, 1, "f32", 4)                                                                                      \
@@ -56,7 +59,10 @@ typedef struct lathe_error { /* filled on failure; the caller's */
     X(BF16, 3, "bf16", 2)                                                                                    \
     X(I32, 4, "i32", 4)                                                                                      \
     X(U8, 5, "u8", 1)                                                                                        \
-    X(F64, 6, "f64", 8) /* host device only */
+    X(F64, 6, "f64", 8)        /* host device only */                                                        \
+    X(F8_E4M3, 7, "f8e4m3", 1) /* these three: k and v of a forward pass of attention */                     \
+    X(F8_E5M2, 8, "f8e5m2", 1)                                                                               \
+    X(I8, 9, "i8", 1)
 
 typedef enum lathe_dtype {
 #define LATHE_DTYPE_ENUM(name, value, text, bytes) LATHE_##name = (value),
@@ -113,6 +119,10 @@ typedef struct CUstream_st
  *     and "h_kv" have all places. Gradients of inputs and dq are the share of this part: the caller adds
  *     them up. A backward pass of a part of the keys needs o and the finals of all. LATHE_COMBINE takes
  *     h_start and n_h.
+ *
+ *     Of the forward pass k and v may have, each, a dtype of 8 bits (F8_E4M3, F8_E5M2, I8) beside q and o of
+ *     another one: keys and values are the numbers that are stored, and a spec multiplies them by scales that
+ *     are its inputs (specs/reference/attention.md).
  *
  * Arguments of LATHE_COMBINE (attention), which merges parts in any number and order:
  *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward

@@ -66,11 +66,20 @@ static lathe_dtype parse_dtype(const struct item *item)
     return LATHE_NONE;
 }
 
+/* The same, or one of 8 bits. */
+static lathe_dtype parse_role_dtype(const struct item *item)
+{
+    for (int d = LATHE_F8_E4M3; d <= LATHE_I8; d++)
+        if (value_is(item, lathe_dtype_text((lathe_dtype)d)))
+            return (lathe_dtype)d;
+    return parse_dtype(item);
+}
+
 /* Is it the dtype of a role, by the name of its first argument? */
 static bool is_role(const struct signature *sig, int i, const struct item *item)
 {
     return lathe__has_role_dtype(&sig->arg[i]) && lathe__names_dtype(sig, i) &&
-           parse_dtype(item) != LATHE_NONE;
+           parse_role_dtype(item) != LATHE_NONE;
 }
 
 static int find_choice(const struct signature *sig, const struct item *item)
@@ -160,7 +169,7 @@ static lathe_status parse_problem_dtype(const struct item *item, struct problem 
 static bool is_choice(const struct signature *sig, const struct item *item)
 {
     return find_choice(sig, item) >= 0 &&
-           (find_sym(sig, item) < 0 || value_is(item, "none") || parse_dtype(item) != LATHE_NONE);
+           (find_sym(sig, item) < 0 || value_is(item, "none") || parse_role_dtype(item) != LATHE_NONE);
 }
 
 /* NAME=f16 chooses the dtype of an input declared "float", or of all tensors of a role, or brings in what is
@@ -178,7 +187,10 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         p->present |= arg_bit(i);
         return LATHE_OK;
     }
+    if (is_role(sig, i, item) && lathe__role_dtype_check(a, parse_role_dtype(item), err) != LATHE_OK)
+        return LATHE_ARG;
     const lathe_dtype dtype = own                      ? (lathe_dtype)a->dtype
+                              : is_role(sig, i, item)  ? parse_role_dtype(item)
                               : a->dtype == LATHE_NONE ? parse_dtype(item)
                                                        : LATHE_NONE;
     if (dtype == LATHE_NONE) {

@@ -41,6 +41,14 @@ static void add_read(struct signature *s, enum dtype_role dtype, const char *nam
         a->any_last = true;
 }
 
+/* Caches of keys and values may be of 8 bits, which the forward pass alone reads. */
+static void add_cached(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms,
+                       bool backward)
+{
+    add_read(s, dtype, name, syms);
+    s->arg[s->n_args - 1].narrow = backward ? NARROW_FORWARD : NARROW_TAKEN;
+}
+
 static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
 static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
 static const enum sym QUERY2[] = {SYM_B, SYM_H, SYM_Q, SYM_D2};
@@ -163,7 +171,7 @@ static void add_gradients(struct signature *s, const struct ir *ir)
         sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", VALUE, 4);
     if (ir->qk2) {
         sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq2", QUERY2, 4);
-        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk2", KEY2, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dk2", KEY2, 4);
     }
     sign_input_gradients(s, ir);
     sign_presence_built(s);
@@ -172,12 +180,12 @@ static void add_gradients(struct signature *s, const struct ir *ir)
 void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
     add_read(s, DTYPE_Q, "q", QUERY);
-    add_read(s, DTYPE_K, "k", KEY);
+    add_cached(s, DTYPE_K, "k", KEY, backward);
     if (!ir->v_is_k)
-        add_read(s, DTYPE_V, "v", VALUE);
+        add_cached(s, DTYPE_V, "v", VALUE, backward);
     if (ir->qk2) {
         add_read(s, DTYPE_Q, "q2", QUERY2);
-        add_read(s, DTYPE_K, "k2", KEY2);
+        add_read(s, DTYPE_Q, "k2", KEY2); /* k may have 8 bits beside it */
     }
     struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, DTYPE_O, "o", OUTPUT, 4);
     if (o)

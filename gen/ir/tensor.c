@@ -1,36 +1,41 @@
 /*
  * tensor.c: one element of a tensor as a double, and back. In: an argument of the public API with host
  * data. Loads are exact. Stores round to nearest, ties to even, in one step from the double (never
- * through a wider format), with subnormals, infinities and NaN; integers truncate and saturate.
- * Indices are not checked here: whoever computes them from a spec does (eval.c). Nothing is allocated.
+ * through a wider format), with subnormals, infinities and NaN; i32 and u8 truncate and saturate, numbers of
+ * 8 bits (f8e4m3, f8e5m2, i8) round and saturate. Indices are not checked here: whoever computes them from a
+ * spec does (eval.c). Nothing is allocated.
  */
 #include "gen/ir/tensor.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A binary format of 16 bits: sign, exponent, mantissa. */
+/* A binary format: sign, exponent, mantissa. */
 struct half_format {
     int exponent_bits;
     int mantissa_bits;
+    bool finite; /* no infinities: of the largest exponent all numbers but the last, which is NaN */
 };
-static const struct half_format F16_FORMAT = {5, 10};
-static const struct half_format BF16_FORMAT = {8, 7};
+static const struct half_format F16_FORMAT = {5, 10, false};
+static const struct half_format BF16_FORMAT = {8, 7, false};
+static const struct half_format E4M3_FORMAT = {4, 3, true};
+static const struct half_format E5M2_FORMAT = {5, 2, false};
 
 static double half_load(struct half_format f, uint16_t bits)
 {
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
     const int top = (1 << f.exponent_bits) - 1;
     const int exponent = (bits >> f.mantissa_bits) & top;
-    const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
+    const int last = (1 << f.mantissa_bits) - 1;
+    const int mantissa = bits & last;
     double value;
-    if (exponent == top)
+    if (exponent == top && (!f.finite || mantissa == last))
         value = mantissa ? (double)NAN : (double)INFINITY;
     else if (exponent == 0)
         value = ldexp(mantissa, 1 - bias - f.mantissa_bits);
     else
         value = ldexp(mantissa + (1 << f.mantissa_bits), exponent - bias - f.mantissa_bits);
-    return bits & 0x8000 ? -value : value;
+    return bits >> (f.exponent_bits + f.mantissa_bits) & 1 ? -value : value;
 }
 
 static uint16_t half_store(struct half_format f, double value)
@@ -41,7 +46,7 @@ static uint16_t half_store(struct half_format f, double value)
     if (isnan(value))
         return (uint16_t)(sign | infinity | (1 << (f.mantissa_bits - 1)));
     const double size = fabs(value);
-    if (size >= ldexp(1.0, bias + 1))
+    if (!f.finite && size >= ldexp(1.0, bias + 1))
         return (uint16_t)(sign | infinity);
     int lead; /* exponent of the leading bit; that of the smallest normal number for subnormals */
     frexp(size, &lead);
@@ -51,7 +56,18 @@ static uint16_t half_store(struct half_format f, double value)
     /* In units of the last mantissa bit: up to 2^(mantissa_bits + 1), whose carry runs into the exponent. */
     const int32_t units = (int32_t)nearbyint(ldexp(size, f.mantissa_bits - lead));
     const int32_t bits = ((lead + bias - 1) << f.mantissa_bits) + units;
-    return (uint16_t)(sign | (bits > infinity ? infinity : bits));
+    return (uint16_t)(sign | (!f.finite && bits > infinity ? infinity : bits));
+}
+
+/* What is beyond the largest number becomes that one. */
+static uint8_t byte_store(struct half_format f, double value)
+{
+    const uint8_t nan = 0x7f; /* of either format */
+    const double most = half_load(f, f.finite ? nan - 1 : (uint16_t)(nan - (1 << f.mantissa_bits)));
+    const uint8_t sign = signbit(value) ? 0x80 : 0;
+    if (isnan(value))
+        return sign | nan;
+    return (uint8_t)(sign | half_store(f, fabs(value) < most ? fabs(value) : most));
 }
 
 static double saturate(double value, double low, double high)
@@ -80,6 +96,12 @@ double dtype_load(lathe_dtype dtype, const void *data, int64_t element)
         return ((const uint8_t *)data)[element];
     case LATHE_F64:
         return ((const double *)data)[element];
+    case LATHE_F8_E4M3:
+        return half_load(E4M3_FORMAT, ((const uint8_t *)data)[element]);
+    case LATHE_F8_E5M2:
+        return half_load(E5M2_FORMAT, ((const uint8_t *)data)[element]);
+    case LATHE_I8:
+        return ((const int8_t *)data)[element];
     case LATHE_NONE:
         break;
     }
@@ -106,6 +128,15 @@ void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value)
         break;
     case LATHE_F64:
         ((double *)data)[element] = value;
+        break;
+    case LATHE_F8_E4M3:
+        ((uint8_t *)data)[element] = byte_store(E4M3_FORMAT, value);
+        break;
+    case LATHE_F8_E5M2:
+        ((uint8_t *)data)[element] = byte_store(E5M2_FORMAT, value);
+        break;
+    case LATHE_I8:
+        ((int8_t *)data)[element] = (int8_t)saturate(nearbyint(value), -128.0, 127.0);
         break;
     case LATHE_NONE:
         break;

@@ -241,7 +241,7 @@ static const struct option_row OPTIONS[] = {
     {"--input", IN_CHECK | IN_RUN | IN_TUNE | IN_DRAW, "NAME=FILE.npy",
      "read a tensor; NAME=random for an optional one", .take = option_file, .member = MEMBER(input),
      .repeats = true},
-    {"--output", IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)", .take = option_file,
+    {"--output", IN_RUN, "NAME=FILE.npy", "write a result (bf16 and float8 as float32)", .take = option_file,
      .member = MEMBER(output), .repeats = true},
     {"--cache-dir", IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE | IN_BENCH, "DIR",
      "the kernel cache (default: $LATHE_CACHE_DIR, ...)", .take = option_text, .member = MEMBER(cache_dir)},

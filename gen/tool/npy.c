@@ -18,7 +18,17 @@
 
 enum { MAX_HEADER = 65536, DESCR_MAX = 16 };
 
-enum element { ELEMENT_F16, ELEMENT_F32, ELEMENT_F64, ELEMENT_BITS16, ELEMENT_I32, ELEMENT_I64, ELEMENT_U8 };
+enum element {
+    ELEMENT_F16,
+    ELEMENT_F32,
+    ELEMENT_F64,
+    ELEMENT_BITS16,
+    ELEMENT_BITS8,
+    ELEMENT_I32,
+    ELEMENT_I64,
+    ELEMENT_U8,
+    ELEMENT_I8
+};
 
 static const struct descr {
     const char *text;
@@ -31,6 +41,8 @@ static const struct descr {
     {"|V2", ELEMENT_BITS16, 2, LATHE_BF16}, {"<V2", ELEMENT_BITS16, 2, LATHE_BF16},
     {"<i4", ELEMENT_I32, 4, LATHE_I32},     {"<i8", ELEMENT_I64, 8, LATHE_NONE},
     {"|u1", ELEMENT_U8, 1, LATHE_U8},       {"|b1", ELEMENT_U8, 1, LATHE_U8},
+    {"|i1", ELEMENT_I8, 1, LATHE_I8},       {"|V1", ELEMENT_BITS8, 1, LATHE_NONE},
+    {"<V1", ELEMENT_BITS8, 1, LATHE_NONE},
 };
 
 /* ---- the header -------------------------------------------------------------------------------- */
@@ -196,6 +208,13 @@ static bool is_whole(lathe_dtype dtype)
     return dtype == LATHE_I32 || dtype == LATHE_U8;
 }
 
+/* NumPy has no name for these: its files have bytes, of either, and the dtype that is wanted says of which.
+ */
+static bool is_byte_float(lathe_dtype dtype)
+{
+    return dtype == LATHE_F8_E4M3 || dtype == LATHE_F8_E5M2;
+}
+
 static lathe_status check_kinds(const char *name, const struct descr *from, lathe_dtype wanted,
                                 lathe_error *err)
 {
@@ -204,6 +223,11 @@ static lathe_status check_kinds(const char *name, const struct descr *from, lath
         return lathe__fail(err, LATHE_ARG,
                            "%s: dtype '%s' is read as the bits of bf16 only, expected values for %s", name,
                            from->text, lathe_dtype_text(wanted));
+    if (from->element == ELEMENT_BITS8 && !is_byte_float(wanted))
+        return lathe__fail(
+            err, LATHE_ARG,
+            "%s: dtype '%s' is read as the bits of f8e4m3 or f8e5m2 only, expected values for %s", name,
+            from->text, lathe_dtype_text(wanted));
     if (!from_whole && is_whole(wanted))
         return lathe__fail(err, LATHE_ARG, "%s: expected whole numbers for %s, given dtype '%s'", name,
                            lathe_dtype_text(wanted), from->text);
@@ -216,6 +240,8 @@ static int64_t whole_value(const struct source_array *s, const unsigned char *at
     int64_t large = 0;
     if (s->descr->element == ELEMENT_U8)
         return *at;
+    if (s->descr->element == ELEMENT_I8)
+        return *(const signed char *)at;
     if (s->descr->element == ELEMENT_I32) {
         memcpy(&small, at, sizeof small);
         return small;
@@ -269,12 +295,15 @@ static lathe_status convert(const struct source_array *s, struct npy *out, lathe
 {
     int64_t index[NPY_MAX_DIMS] = {0};
     int64_t from = 0;
-    if (!s->fortran_order && s->descr->dtype == out->dtype) {
+    const bool bits = is_byte_float(out->dtype) && s->descr->bytes == 1 && s->descr->element != ELEMENT_I8;
+    if (!s->fortran_order && (s->descr->dtype == out->dtype || bits)) {
         memcpy(out->data, s->bytes, (size_t)out->count * s->descr->bytes);
         return LATHE_OK;
     }
     for (int64_t to = 0; to < out->count; to++) {
-        if (is_whole(out->dtype)) {
+        if (bits) {
+            ((unsigned char *)out->data)[to] = s->bytes[from];
+        } else if (is_whole(out->dtype)) {
             const lathe_status status = convert_whole(s, from, to, out, err);
             if (status != LATHE_OK)
                 return status;
@@ -346,8 +375,8 @@ lathe_status npy_parse(struct npy *out, const char *name, const void *bytes, siz
     if (!s.descr)
         return lathe__fail(
             err, LATHE_ARG,
-            "%s: dtype '%s' is not read; expected little-endian f2 f4 f8 i4 i8 u1 or bool, or V2 or "
-            "u2 as bf16",
+            "%s: dtype '%s' is not read; expected little-endian f2 f4 f8 i1 i4 i8 u1 or bool, V2 or u2 "
+            "as bf16, or V1 or u1 as f8e4m3 or f8e5m2",
             name, h.descr);
     status = check_kinds(name, s.descr, wanted, err);
     if (status == LATHE_OK)
@@ -411,6 +440,10 @@ static const char *written_descr(lathe_dtype dtype)
         return "|u1";
     case LATHE_F64:
         return "<f8";
+    case LATHE_I8:
+        return "|i1";
+    case LATHE_F8_E4M3:
+    case LATHE_F8_E5M2:
     case LATHE_NONE:
     case LATHE_F32:
     case LATHE_BF16:
@@ -439,7 +472,7 @@ static bool write_header(FILE *f, lathe_dtype dtype, int ndim, const int64_t *sh
 
 static bool write_data(FILE *f, lathe_dtype dtype, int64_t count, const void *data)
 {
-    if (dtype != LATHE_BF16)
+    if (dtype != LATHE_BF16 && !is_byte_float(dtype))
         return fwrite(data, lathe_dtype_size(dtype), (size_t)count, f) == (size_t)count;
     bool good = true;
     for (int64_t i = 0; i < count && good; i++) {

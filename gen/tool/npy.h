@@ -4,8 +4,9 @@
  * Read: little-endian f4 f2 f8 i4 i8 u1 and bool, C or Fortran order, converted to the dtype that the caller
  * wants: floats among floats (rounded to nearest even), whole numbers among whole numbers (refused
  * where one does not fit) and to floats. NumPy has no bf16: an array of u2 or V2 (what ml_dtypes
- * saves) holds the bits of bf16 where bf16 is wanted, and is refused elsewhere.
- * Written: f32 f16 i32 u8 f64 as they are; bf16 as f4, which is exact and readable everywhere.
+ * saves) holds the bits of bf16 where bf16 is wanted, and is refused elsewhere. Nor has it float8: V1 (what
+ * ml_dtypes saves) and u1 are bits where f8e4m3 or f8e5m2 is wanted; other numbers are rounded to them.
+ * Written: f32 f16 i32 u8 f64 i8 as they are; bf16, f8e4m3 and f8e5m2 as f4, exact and readable everywhere.
  */
 #ifndef LATHE_NPY_H
 #define LATHE_NPY_H

@@ -160,6 +160,9 @@ static double scalar_value(const struct fill *f, int arg)
         return *(const unsigned char *)t->data;
     case LATHE_F16:
     case LATHE_BF16:
+    case LATHE_F8_E4M3:
+    case LATHE_F8_E5M2:
+    case LATHE_I8:
     case LATHE_NONE:
         break;
     }
@@ -170,7 +173,9 @@ static lathe_status fill_scalar(const struct fill *f, const struct param *p, uns
                                 lathe_error *err)
 {
     const lathe_arg *t = f->bound->arg[p->arg];
-    if (t && t->data && (t->dtype == LATHE_F16 || t->dtype == LATHE_BF16 || t->dtype == LATHE_NONE))
+    if (t && t->data &&
+        (t->dtype == LATHE_F16 || t->dtype == LATHE_BF16 || t->dtype == LATHE_NONE ||
+         lathe__is_narrow(t->dtype)))
         return lathe__fail(err, LATHE_ARG, "argument '%s': expected a scalar of dtype f32 or i32, given %s",
                            f->sig->arg[p->arg].name, lathe_dtype_text(t->dtype));
     const double value = scalar_value(f, p->arg);

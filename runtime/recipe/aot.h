@@ -9,7 +9,7 @@
 #include "lathe_aot.h"
 #include "recipe.h"
 
-enum { AOT_VERSION = 4, AOT_MAX_ARCHS = 16 };
+enum { AOT_VERSION = 5, AOT_MAX_ARCHS = 16 };
 /* Structs that grow make another format by themselves; AOT_VERSION is for what changes without. */
 #define AOT_FORMAT                                                                                           \
     ((uint32_t)(AOT_VERSION * 0x9e3779b1u ^ sizeof(struct signature) * 0x85ebca6bu ^                         \

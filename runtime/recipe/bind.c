@@ -61,7 +61,7 @@ static const char *dtype_name(uint8_t dtype)
 static lathe_dtype bound_dtype(const struct problem *p)
 {
     for (int role = DTYPE_Q; role < DTYPE_STATE; role++)
-        if (p->dtype[role] != LATHE_NONE)
+        if (lathe__is_float(p->dtype[role]))
             return p->dtype[role];
     return LATHE_NONE;
 }
@@ -75,9 +75,7 @@ static lathe_status bind_dtype(const struct signature *sig, int i, lathe_dtype g
     if (a->dtype_role != DTYPE_USUAL && p->dtype[a->dtype_role] == LATHE_NONE)
         p->dtype[a->dtype_role] = given;
     if (lathe__has_role_dtype(a)) {
-        if (!lathe__is_float(given))
-            return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype f32, f16 or bf16, given %s",
-                               a->name, lathe_dtype_text(given));
+        TRY(lathe__role_dtype_check(a, given, err));
         return lathe__dtype_check(sig, p, i, p->present, err);
     }
     if (a->dtype == LATHE_NONE ? lathe__is_float(given) : a->dtype == given)

@@ -105,6 +105,9 @@ static inline bool lathe__dim_is(struct sig_dim dim, enum sym sym)
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
+bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as k and v may be: numbers, not marks as u8 */
+/* May a tensor of a role have that dtype, whatever others have? Else err says why. */
+lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);
 /* Is the same compiled in for both problems, but for `unaligned`, `folded` and `deterministic`? */

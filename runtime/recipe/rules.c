@@ -257,13 +257,37 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
                        name, dim[SYM_KV], dim[SYM_MOST], dim[SYM_PAGE]);
 }
 
+static bool may_be_narrow(const struct sig_arg *a)
+{
+    return a->narrow == NARROW_TAKEN;
+}
+
+lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err)
+{
+    const bool narrow = lathe__is_narrow(dtype);
+    if (lathe__is_float(dtype) || (may_be_narrow(a) && narrow))
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s%s", a->name,
+                       may_be_narrow(a) ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8" : "f32, f16 or bf16",
+                       lathe_dtype_text(dtype),
+                       narrow && a->narrow == NARROW_FORWARD
+                           ? ", which has no backward pass; give the same numbers as bf16 or f16"
+                           : "");
+}
+
+/* Is it of 8 bits, where it may be? Then it is no other tensor's. */
+static bool has_narrow(const struct signature *sig, const struct problem *p, int i)
+{
+    return may_be_narrow(&sig->arg[i]) && lathe__is_narrow((lathe_dtype)p->arg_dtype[i]);
+}
+
 lathe_status lathe__dtype_check(const struct signature *sig, const struct problem *p, int i, uint64_t others,
                                 lathe_error *err)
 {
-    if (!lathe__has_role_dtype(&sig->arg[i]))
+    if (!lathe__has_role_dtype(&sig->arg[i]) || has_narrow(sig, p, i))
         return LATHE_OK;
     for (int k = 0; k < sig->n_args; k++)
-        if (k != i && arg_in(others, k) && lathe__has_role_dtype(&sig->arg[k]) &&
+        if (k != i && arg_in(others, k) && lathe__has_role_dtype(&sig->arg[k]) && !has_narrow(sig, p, k) &&
             p->arg_dtype[k] != p->arg_dtype[i])
             return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s as of '%s', given %s",
                                sig->arg[i].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[k]),

@@ -360,6 +360,11 @@ bool lathe__is_float(lathe_dtype dtype)
     return dtype == LATHE_F32 || dtype == LATHE_F16 || dtype == LATHE_BF16 || dtype == LATHE_F64;
 }
 
+bool lathe__is_narrow(lathe_dtype dtype)
+{
+    return dtype == LATHE_F8_E4M3 || dtype == LATHE_F8_E5M2 || dtype == LATHE_I8;
+}
+
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim)
 {
     const struct sig_dim d = lathe__dim_here(p, dim);
@@ -404,6 +409,8 @@ static void fill_roles(const struct signature *sig, struct problem *p)
         if (*of_role == LATHE_NONE)
             *of_role = (lathe_dtype)sig->arg[i].dtype;
     }
+    if (dtype_arg(sig, DTYPE_V) < 0 && dtype_arg(sig, DTYPE_K) >= 0) /* it lies in k */
+        p->dtype[DTYPE_V] = p->dtype[DTYPE_K];
     for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
         if (p->dtype[role] == LATHE_NONE)
             p->dtype[role] = p->dtype[DTYPE_USUAL];

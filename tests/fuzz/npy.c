@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const lathe_dtype wanted[] = {LATHE_F32, LATHE_F16, LATHE_BF16, LATHE_I32, LATHE_U8, LATHE_F64};
+    static const lathe_dtype wanted[] = {LATHE_F32, LATHE_F16, LATHE_BF16, LATHE_I32,
+                                         LATHE_U8,  LATHE_F64, LATHE_I8,   LATHE_F8_E4M3};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         struct npy array;
         lathe_error err = {0};

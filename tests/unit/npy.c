@@ -250,14 +250,15 @@ TEST(files_that_cannot_be_read)
 
 TEST(round_trips)
 {
-    static const lathe_dtype dtypes[] = {LATHE_F32, LATHE_F16, LATHE_BF16, LATHE_I32, LATHE_U8, LATHE_F64};
+    static const lathe_dtype dtypes[] = {LATHE_F32, LATHE_F16, LATHE_BF16,    LATHE_I32,    LATHE_U8,
+                                         LATHE_F64, LATHE_I8,  LATHE_F8_E4M3, LATHE_F8_E5M2};
     static const int64_t shape[3] = {2, 1, 3};
     char path[512];
     double data[6];
     struct npy a;
     lathe_error err = {0};
     snprintf(path, sizeof path, "%s/a.npy", check_temp_dir());
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < (int)(sizeof dtypes / sizeof *dtypes); i++) {
         for (int k = 0; k < 6; k++)
             dtype_store(dtypes[i], data, k, dtypes[i] == LATHE_U8 ? k * 50 : k * 3 - 7);
         for (int ndim = 0; ndim <= 3; ndim++) {
@@ -267,6 +268,38 @@ TEST(round_trips)
             CHECK_EQ(a.count, ndim == 0 ? 1 : ndim == 3 ? 6 : 2);
             CHECK_EQ(memcmp(a.data, data, (size_t)a.count * lathe_dtype_size(dtypes[i])), 0);
             npy_free(&a);
+        }
+    }
+}
+
+/* NumPy writes float8 as bytes without a name, and torch's go through uint8. */
+TEST(bytes_are_the_bits_of_eight_bit_floats)
+{
+    static const char *const descr[] = {"|V1", "|u1"};
+    static const unsigned char byte[4] = {0x38, 0xb8, 0x7e, 0x01};
+    static const double e4m3[4] = {1.0, -1.0, 448.0, 0x1p-9};
+    for (int d = 0; d < 2; d++) {
+        char file[160];
+        char header[96];
+        const int n = snprintf(header, sizeof header,
+                               "{'descr': '%s', 'fortran_order': False, 'shape': (4,), }", descr[d]);
+        struct npy a;
+        lathe_error err = {0};
+        memcpy(file, "\x93NUMPY\1\0", 8);
+        file[8] = (char)n;
+        file[9] = 0;
+        memcpy(file + 10, header, (size_t)n);
+        memcpy(file + 10 + n, byte, 4);
+        CHECK_EQ(npy_parse(&a, "x", file, (size_t)n + 14, LATHE_F8_E4M3, &err), LATHE_OK);
+        for (int i = 0; i < 4; i++)
+            CHECK(dtype_load(a.dtype, a.data, i) == e4m3[i]);
+        npy_free(&a);
+        CHECK_EQ(npy_parse(&a, "x", file, (size_t)n + 14, LATHE_F8_E5M2, &err), LATHE_OK);
+        CHECK(dtype_load(a.dtype, a.data, 0) == 0.5);
+        npy_free(&a);
+        if (d == 0) {
+            CHECK_EQ(npy_parse(&a, "x", file, (size_t)n + 14, LATHE_BF16, &err), LATHE_ARG);
+            CHECK_HAS(err.text, "read as the bits of f8e4m3 or f8e5m2 only");
         }
     }
 }

@@ -138,8 +138,8 @@ TEST(each_tensor_has_a_role_for_its_dtype)
         lathe_pass pass;
         const char *roles;
     } row[] = {
-        {PAIR, LATHE_FORWARD, "q: q q2, k: k k2, v: v, o: o"},
-        {PAIR, LATHE_BACKWARD, "q: q q2 dq dq2, k: k k2 dk dk2, v: v dv, o: o do"},
+        {PAIR, LATHE_FORWARD, "q: q q2 k2, k: k, v: v, o: o"},
+        {PAIR, LATHE_BACKWARD, "q: q q2 k2 dq dq2 dk2, k: k dk, v: v dv, o: o do"},
         {"return attention {}", LATHE_COMBINE, "o: o"},
         {LINEAR, LATHE_FORWARD, "q: q, k: k, v: v, o: o, state: state norm state_out norm_out"},
         {LINEAR, LATHE_BACKWARD,

@@ -175,3 +175,82 @@ TEST(all_elements_in_the_order_of_rows)
     const lathe_arg empty = {"e", data, LATHE_F32, 2, none, NULL};
     CHECK_EQ(tensor_count(&empty), 0);
 }
+
+/* ---- numbers of 8 bits ---------------------------------------------------------------------------- */
+
+/* Non-negative numbers of e4m3fn (OCP 8-bit floating point, table 2): code 8 e + m. */
+static double e4m3_of(int code)
+{
+    static const double unit[16] = {0x1p-9, 0x1p-9, 0x1p-8, 0x1p-7, 0x1p-6, 0x1p-5, 0x1p-4, 0x1p-3,
+                                    0x1p-2, 0x1p-1, 1.0,    2.0,    4.0,    8.0,    16.0,   32.0};
+    const int e = code / 8;
+    return code == 127 ? (double)NAN : unit[e] * (e == 0 ? code % 8 : 8 + code % 8);
+}
+
+/* Of e5m2: code 4 e + m. */
+static double e5m2_of(int code)
+{
+    if (code >= 124)
+        return code == 124 ? (double)INFINITY : (double)NAN;
+    return code < 4 ? code * 0x1p-16 : (4 + code % 4) * pow(2.0, code / 4 - 17);
+}
+
+static int store8(lathe_dtype dtype, double value)
+{
+    uint8_t bits = 0x55;
+    dtype_store(dtype, &bits, 0, value);
+    return bits;
+}
+
+static double load8(lathe_dtype dtype, int bits)
+{
+    const uint8_t stored = (uint8_t)bits;
+    return dtype_load(dtype, &stored, 0);
+}
+
+static void every_code(lathe_dtype dtype, double (*of)(int), int most)
+{
+    for (int code = 0; code < 256; code++) {
+        const double wanted = (code & 0x80 ? -1.0 : 1.0) * of(code & 0x7f);
+        const double got = load8(dtype, code);
+        CHECK(isnan(wanted) ? isnan(got) : got == wanted && !signbit(got) == !(code & 0x80));
+        if (!isnan(wanted))
+            CHECK_EQ(store8(dtype, got), (code & 0x7f) > most ? most | (code & 0x80) : code);
+    }
+    for (int code = 0; code < most; code++) {
+        const double middle = (of(code) + of(code + 1)) / 2.0;
+        CHECK_EQ(store8(dtype, nextafter(middle, 0.0)), code);
+        CHECK_EQ(store8(dtype, nextafter(middle, 1e300)), code + 1);
+        CHECK_EQ(store8(dtype, middle), code % 2 ? code + 1 : code);
+        CHECK_EQ(store8(dtype, -middle), (code % 2 ? code + 1 : code) | 0x80);
+    }
+    CHECK_EQ(store8(dtype, nextafter(of(most), 1e300)), most);
+    CHECK_EQ(store8(dtype, 1e300), most);
+    CHECK_EQ(store8(dtype, -(double)INFINITY), most | 0x80);
+    CHECK(isnan(load8(dtype, store8(dtype, (double)NAN))));
+}
+
+TEST(e4m3_is_as_its_table_and_saturates)
+{
+    every_code(LATHE_F8_E4M3, e4m3_of, 0x7e);
+    CHECK(load8(LATHE_F8_E4M3, 0x7e) == 448.0 && load8(LATHE_F8_E4M3, 1) == 0x1p-9);
+}
+
+TEST(e5m2_is_as_its_table_and_saturates)
+{
+    every_code(LATHE_F8_E5M2, e5m2_of, 0x7b);
+    CHECK(load8(LATHE_F8_E5M2, 0x7b) == 57344.0 && load8(LATHE_F8_E5M2, 1) == 0x1p-16);
+}
+
+TEST(i8_rounds_to_even_and_saturates)
+{
+    for (int value = -128; value < 128; value++) {
+        CHECK(load8(LATHE_I8, value & 0xff) == value);
+        CHECK_EQ(store8(LATHE_I8, value), value & 0xff);
+        CHECK_EQ((int8_t)store8(LATHE_I8, value + 0.5), value == 127 ? 127 : value % 2 ? value + 1 : value);
+        CHECK_EQ((int8_t)store8(LATHE_I8, value + 0.49), value);
+    }
+    CHECK_EQ((int8_t)store8(LATHE_I8, 1e9), 127);
+    CHECK_EQ((int8_t)store8(LATHE_I8, -(double)INFINITY), -128);
+    CHECK_EQ(store8(LATHE_I8, (double)NAN), 0);
+}

@@ -21,13 +21,19 @@ HOST = -1
 _NUMPY_DTYPES = {
     np.dtype(np.float32): c.F32, np.dtype(np.float16): c.F16, np.dtype(np.float64): c.F64,
     np.dtype(np.int32): c.I32, np.dtype(np.uint8): c.U8, np.dtype(np.bool_): c.U8,
+    np.dtype(np.int8): c.I8,
 }  # fmt: skip
 _FROM_NUMPY_NAME = {
     "float32": c.F32, "float16": c.F16, "float64": c.F64, "bfloat16": c.BF16, "int32": c.I32, "uint8": c.U8,
     "bool": c.U8, "f32": c.F32, "f16": c.F16, "f64": c.F64, "bf16": c.BF16, "i32": c.I32, "u8": c.U8,
+    "float8_e4m3fn": c.F8_E4M3, "float8_e5m2": c.F8_E5M2, "int8": c.I8,
+    "f8e4m3": c.F8_E4M3, "f8e5m2": c.F8_E5M2, "i8": c.I8,
 }  # fmt: skip
 _TO_NUMPY_NAME = {c.F32: "float32", c.F16: "float16", c.F64: "float64", c.BF16: "bfloat16", c.I32: "int32",
-                  c.U8: "uint8"}  # fmt: skip
+                  c.U8: "uint8", c.F8_E4M3: "float8_e4m3fn", c.F8_E5M2: "float8_e5m2", c.I8: "int8"}  # fmt: skip
+
+
+_KNOWN = "f32, f16, bf16, f64, i32, u8, or of 8 bits f8e4m3, f8e5m2 or i8"
 
 
 class Array(NamedTuple):
@@ -56,9 +62,7 @@ def dtype_code(dtype: Any, name: str) -> int:
     if code is None:
         code = _FROM_NUMPY_NAME.get(getattr(dtype, "name", None) or str(dtype).rpartition(".")[2])
     if code is None:
-        raise c.ArgumentError(
-            f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given {dtype}{_how_to_cast(dtype)}"
-        )
+        raise c.ArgumentError(f"argument '{name}': expected dtype {_KNOWN}, given {dtype}{_how_to_cast(dtype)}")
     return code
 
 
@@ -93,10 +97,10 @@ class Numpy:
     @staticmethod
     def empty(shape, dtype: int, device: int):
         wanted = _TO_NUMPY_NAME[dtype]
-        if wanted == "bfloat16":
-            import ml_dtypes  # where a bfloat16 array was given, it is there
+        if wanted in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+            import ml_dtypes  # where an array of it was given, it is there
 
-            return np.empty(shape, ml_dtypes.bfloat16)
+            return np.empty(shape, getattr(ml_dtypes, wanted))
         return np.empty(shape, wanted)
 
     @staticmethod
@@ -118,7 +122,8 @@ class Torch:
     def dtypes():
         torch = sys.modules["torch"]
         return {c.F32: torch.float32, c.F16: torch.float16, c.BF16: torch.bfloat16, c.F64: torch.float64,
-                c.I32: torch.int32, c.U8: torch.uint8}  # fmt: skip
+                c.I32: torch.int32, c.U8: torch.uint8, c.F8_E4M3: torch.float8_e4m3fn,
+                c.F8_E5M2: torch.float8_e5m2, c.I8: torch.int8}  # fmt: skip
 
     @staticmethod
     def empty(shape, dtype: int, device: int):
@@ -144,8 +149,9 @@ class Cupy:
     @staticmethod
     def empty(shape, dtype: int, device: int):
         cupy = sys.modules["cupy"]
-        if dtype == c.BF16:
-            raise c.ArgumentError("results of dtype bf16 cannot be made by CuPy: pass the tensor, as in o=tensor")
+        if dtype in (c.BF16, c.F8_E4M3, c.F8_E5M2):
+            kind = c.DTYPE_NAMES[dtype]
+            raise c.ArgumentError(f"results of dtype {kind} cannot be made by CuPy: pass the tensor, as in o=tensor")
         with cupy.cuda.Device(device):
             return cupy.empty(shape, _TO_NUMPY_NAME[dtype])
 
@@ -300,7 +306,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _FROM_DLPACK = {(2, 32): c.F32, (2, 16): c.F16, (4, 16): c.BF16, (2, 64): c.F64, (0, 32): c.I32, (1, 8): c.U8,
-                (6, 8): c.U8}  # fmt: skip
+                (6, 8): c.U8, (0, 8): c.I8, (10, 8): c.F8_E4M3, (12, 8): c.F8_E5M2}  # fmt: skip
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -313,8 +319,7 @@ def _of_dlpack(array, name: str) -> Array:
     code = _FROM_DLPACK.get((tensor.code, tensor.bits))
     if code is None or tensor.lanes != 1:
         raise c.ArgumentError(
-            f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given DLPack code {tensor.code} of "
-            f"{tensor.bits} bits"
+            f"argument '{name}': expected dtype {_KNOWN}, given DLPack code {tensor.code} of {tensor.bits} bits"
         )
     if tensor.device_type not in (1, 2, 3, 13):
         raise c.ArgumentError(f"argument '{name}': expected memory of a CPU or of CUDA, given DLPack device "
@@ -333,4 +338,5 @@ def to_double(value: Any):
         value = value.detach().cpu()
         return value.double().numpy() if value.dtype.is_floating_point else value.numpy()
     array = np.asarray(value.get() if hasattr(value, "get") else value)
-    return array.astype(np.float64) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
+    own = array.dtype.kind == "f" or array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    return array.astype(np.float64) if own else array

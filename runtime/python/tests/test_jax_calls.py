@@ -243,3 +243,13 @@ def test_scalars_that_are_constants_of_the_program_keep_their_sign():
             inverse(x, w=wrong)
         with jax.enable_x64(True), pytest.raises(lathe.ArgumentError, match="'w': expected a number that f32 holds"):
             inverse(x, w=jnp.float64(wrong))
+
+
+def test_keys_and_values_of_8_bits():
+    op = lathe.jax.wrap(lathe.load("causal"))
+    rng = np.random.default_rng(3)
+    q, k, v = (jnp.asarray(rng.standard_normal((1, h, 9, 16)), jnp.float32) for h in (4, 2, 2))
+    for kind in (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int8):
+        k8, v8 = (4 * k).astype(kind), (4 * v).astype(kind)
+        wanted = op(q, k8.astype(jnp.float32), v8.astype(jnp.float32))
+        np.testing.assert_array_equal(np.asarray(op(q, k8, v8)), np.asarray(wanted))

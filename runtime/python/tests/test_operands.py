@@ -127,3 +127,21 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(path)
     with pytest.raises(lathe.SpecError, match="is a pipe or a device"):
         lathe.load(path)
+
+
+# ---- numbers of 8 bits ---------------------------------------------------------------------------------------------
+
+
+def test_keys_and_values_of_8_bits_are_the_numbers_that_are_stored(qkv):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    q, k, v = qkv
+    op = lathe.load("causal")
+    for kind in (np.int8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        k8, v8 = (4 * k).astype(kind), (4 * v).astype(kind)
+        wanted = op(q, k8.astype(np.float32), v8.astype(np.float32))
+        np.testing.assert_array_equal(op(q, k8, v8), wanted)
+        np.testing.assert_array_equal(op(q, k8, v8.astype(np.float32)), wanted)
+        with pytest.raises(lathe.ArgumentError, match="argument 'q': expected dtype f32, f16 or bf16, given"):
+            op(q.astype(kind), k8, v8)
+        with pytest.raises(lathe.ArgumentError, match="'k': expected .* given .*, which has no backward pass"):
+            op.backward(q, k8, v8, do=np.ones_like(q))

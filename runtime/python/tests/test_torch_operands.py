@@ -269,3 +269,15 @@ def test_texts_and_names():
         lathe.torch.wrap("causall")
     with pytest.raises(lathe.ArgumentError, match="expected a lathe.Op, a file.*given int"):
         lathe.torch.wrap(3)
+
+
+def test_keys_and_values_of_8_bits():
+    op = lathe.torch.wrap(lathe.load("causal"))
+    q, k, v = (torch.randn(1, h, 9, 16) for h in (4, 2, 2))
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8):
+        k8, v8 = (4 * k).to(kind), (4 * v).to(kind)
+        torch.testing.assert_close(op(q, k8, v8), op(q, k8.float(), v8.float()), rtol=0, atol=0)
+        torch.testing.assert_close(lathe.load("causal")(q, k8, v8), op(q, k8.float(), v8.float()), rtol=0, atol=0)
+    leaf = q.clone().requires_grad_()
+    with pytest.raises(lathe.ArgumentError, match="'k': expected .* given i8, which has no backward pass"):
+        op(leaf, k8, v8).sum().backward()

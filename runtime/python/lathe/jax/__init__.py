@@ -86,7 +86,8 @@ class Function:
         if argument.dtype == c.I32:
             return _integers(name, value)
         array = jnp.asarray(value)
-        if jnp.issubdtype(array.dtype, jnp.integer) and argument.dtype != c.U8:
+        numbers = array.dtype == jnp.int8 and argument.shares_dtype  # k and v of attention
+        if jnp.issubdtype(array.dtype, jnp.integer) and argument.dtype != c.U8 and not numbers:
             raise c.ArgumentError(f"argument '{name}': expected dtype {argument.dtype_text}, given {array.dtype}")
         return array
 

@@ -17,7 +17,7 @@ from .._op import Op
 from ._handler import HOLDS, CallRecord, ScalarRecord, driver_functions, register
 
 _DTYPES = {c.F32: jnp.float32, c.F16: jnp.float16, c.BF16: jnp.bfloat16, c.F64: jnp.float64, c.I32: jnp.int32,
-           c.U8: jnp.uint8}  # fmt: skip
+           c.U8: jnp.uint8, c.F8_E4M3: jnp.float8_e4m3fn, c.F8_E5M2: jnp.float8_e5m2, c.I8: jnp.int8}  # fmt: skip
 _prepared: dict[tuple, "_Prepared"] = {}  # compiled programs hold their addresses: they live as long as the process
 _lock = threading.Lock()
 
