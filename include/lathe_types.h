@@ -148,8 +148,9 @@ typedef struct CUstream_st
  *     state, state_out [seqs,h,d,d_v] f32: before the first token that is read, and after the last (with
  *     reverse = true the last token of a sequence is read first);
  *     norm, norm_out [seqs,h,d] f32 beside them where the spec has normalise = true; cu i32 [seqs+1]: packed
- *     sequences, b = 1; state_index i32 [seqs]: states are a pool, -1 skips a sequence. state_out alone may
- *     lie where state does.
+ *     sequences, b = 1, of which o has nothing behind the last one; state_index i32 [seqs]: states are a pool,
+ *     -1 skips a sequence; state_out_index i32 [seqs]: the slot that is written, where it is another one: -1 in
+ *     state_index then begins without a state, -1 here is not kept. state_out alone may lie where state does.
  *
  * Arguments of LATHE_BACKWARD. Gradients of results are called seeds. "f32" is f64 beside f64 tensors.
  *     required    what the forward pass reads; the seed of its first result: do, dy

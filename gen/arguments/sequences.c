@@ -86,7 +86,7 @@ bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe
     else if (strcmp(t->name, "used_kv") == 0 && (keys || dim[SYM_PAGE] >= 0 || dim[SYM_SEQS] == dim[SYM_B]))
         fill_lengths(t->data, t->shape[0], dim[SYM_KV], keys && dim[SYM_PAGE] < 0 ? keys->data : NULL, unit,
                      state);
-    else if (strcmp(t->name, "state_index") == 0)
+    else if (strcmp(t->name, "state_index") == 0 || strcmp(t->name, "state_out_index") == 0)
         sequences_draw_slots(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
     else
         return false;

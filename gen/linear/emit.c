@@ -42,6 +42,7 @@ static bool emit_forward(struct emitter *e, const struct plan *plan, struct sour
     static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     struct functions f = {.e = e};
     bool moved[MOD_COUNT];
+    linear_include_slots(e);
     emit_inputs_struct(e);
     emit_linear_launches(e, plan, out, moved);
     if (!linear_collect(&f, NULL, 0))

@@ -53,6 +53,12 @@ void linear_given(struct params *p, const struct layout *l, int t);
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
 void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
+/* The same of a state of the forward pass, and which state a sequence has, where it may be read from one slot
+   of a pool and written to another; and the header of that, ahead of all structs. */
+void linear_state_of_slot(struct params *p, const struct emitter *e, const char *prefix, const char *name,
+                          int dims);
+void linear_slots(struct params *p, const struct emitter *e);
+void linear_include_slots(struct emitter *e);
 /* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
 struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);
 /* What `launches` of a template of a forward pass puts together: buffers first, then kernels. */

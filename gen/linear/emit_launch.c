@@ -155,45 +155,6 @@ void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct sou
     mod_params(e, l, t, launch);
 }
 
-/* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. prefix: "const
-   " of what is read. */
-void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims)
-{
-    char type[32];
-    static const char *const suffix[] = {"b", "h", "i", "j"};
-    const int arg = lathe__arg_find(e->sig, name, 0);
-    snprintf(type, sizeof type, "%s%s", prefix, element_type(e->problem->dtype[DTYPE_STATE]));
-    if (arg >= 0) {
-        params_pointer(p, type, name, PARAM_ARG_DATA, arg);
-        params_strides(p, name, suffix, arg, dims, 0);
-        return;
-    }
-    params_null(p, type, name);
-    for (int d = 0; d < dims; d++) {
-        char member[NAME_MAX_BYTES];
-        const struct product none = product_of(0);
-        snprintf(member, sizeof member, "%s_%s", name, suffix[d]);
-        params_product(p, member, &none);
-    }
-}
-
-void linear_index(struct params *p, const struct emitter *e, const char *name)
-{
-    static const char *const suffix = "step";
-    const struct product none = product_of(0);
-    char member[NAME_MAX_BYTES];
-    const int arg = lathe__arg_find(e->sig, name, 0);
-    if (arg >= 0)
-        params_pointer(p, "const int", name, PARAM_ARG_DATA, arg);
-    else
-        params_null(p, "const int", name);
-    snprintf(member, sizeof member, "%s_step", name);
-    if (arg >= 0)
-        params_strides(p, name, &suffix, arg, 1, 0);
-    else
-        params_product(p, member, &none);
-}
-
 bool linear_is_prepared(const struct layout *l)
 {
     return l->prepared[TENSOR_Q] || l->prepared[TENSOR_K];
@@ -228,13 +189,12 @@ static void add_params(const struct forward *f, struct launch *launch)
         linear_pointer(&p, t == TENSOR_O ? "void" : "const void", NAME[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
         linear_strides(&p, NAME[t], &l->inner[t]);
-    linear_state(&p, e, "const ", "state", 4);
-    linear_state(&p, e, "", "state_out", 4);
-    linear_state(&p, e, "const ", "norm", 3);
-    linear_state(&p, e, "", "norm_out", 3);
+    linear_state_of_slot(&p, e, "const ", "state", 4);
+    linear_state_of_slot(&p, e, "", "state_out", 4);
+    linear_state_of_slot(&p, e, "const ", "norm", 3);
+    linear_state_of_slot(&p, e, "", "norm_out", 3);
     linear_index(&p, e, "cu");
-    linear_index(&p, e, "state_index");
-    params_sym(&p, "slots", SYM_SLOTS);
+    linear_slots(&p, e);
     if (f->ahead >= 0)
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, f->ahead);
     else if (!f->plan->row->linear->one_by_one)

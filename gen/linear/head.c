@@ -29,6 +29,19 @@ static lathe_status require_packable(const struct host_call *call, lathe_error *
     return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
 }
 
+/* Tokens behind the last sequence are nobody's: o is not written there. A gradient would have to be. */
+static lathe_status check_end(const struct linear_head *head, int64_t end, lathe_error *err)
+{
+    const int64_t t = host_dim(head->call, SYM_T);
+    if (end == t || (end < t && !head->call->sig->backward))
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG, "argument 'cu': expected it to end at %st=%lld%s, given %lld",
+                       head->call->sig->backward ? "" : "or before ", (long long)t,
+                       end < t ? "; a backward pass takes tensors without tokens behind the last sequence"
+                               : "",
+                       (long long)end);
+}
+
 /* Without cu every batch is a sequence, which begins at token 0 of it. */
 static lathe_status take_starts(struct linear_head *head, lathe_error *err)
 {
@@ -51,10 +64,7 @@ static lathe_status take_starts(struct linear_head *head, lathe_error *err)
                                "(sequence %lld)",
                                (long long)head->start[i], (long long)before, (long long)i - 1);
     }
-    if (cu && head->start[n] != t)
-        return lathe__fail(err, LATHE_ARG, "argument 'cu': expected it to end at t=%lld, given %lld",
-                           (long long)t, (long long)head->start[n]);
-    return LATHE_OK;
+    return cu ? check_end(head, head->start[n], err) : LATHE_OK;
 }
 
 struct owner {
@@ -69,42 +79,74 @@ static int compare_owners(const void *a, const void *b)
     return by_slot != 0 ? by_slot : (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
-/* No state of a pool is that of two sequences. */
-static lathe_status require_own_slots(const struct linear_head *head, int64_t n, lathe_error *err)
+/* No state of a pool is written by two sequences. */
+static lathe_status require_own_slots(const char *name, const int64_t *slot, int64_t n, lathe_error *err)
 {
     struct owner *owner = calloc((size_t)n + 1, sizeof *owner);
     lathe_status status = LATHE_OK;
     if (!owner)
         return host_out_of_memory(err);
     for (int64_t i = 0; i < n; i++)
-        owner[i] = (struct owner){head->slot[i], i};
+        owner[i] = (struct owner){slot[i], i};
     qsort(owner, (size_t)n, sizeof *owner, compare_owners);
     for (int64_t i = 1; i < n && status == LATHE_OK; i++)
         if (owner[i].slot >= 0 && owner[i].slot == owner[i - 1].slot)
             status = lathe__fail(err, LATHE_ARG,
-                                 "argument 'state_index': expected a state of its own for each sequence, "
+                                 "argument '%s': expected a state of its own for each sequence, "
                                  "given %lld for sequences %lld and %lld",
-                                 (long long)owner[i].slot, (long long)owner[i - 1].sequence,
+                                 name, (long long)owner[i].slot, (long long)owner[i - 1].sequence,
                                  (long long)owner[i].sequence);
     free(owner);
     return status;
 }
 
-static lathe_status take_slots(struct linear_head *head, lathe_error *err)
+/* A list of slots; without one sequence n has slot n. */
+static lathe_status take_list(const struct linear_head *head, const char *name, int64_t *slot,
+                              lathe_error *err)
 {
-    const lathe_arg *index = host_arg(head->call, "state_index");
+    const lathe_arg *index = host_arg(head->call, name);
     const int64_t slots = host_dim(head->call, SYM_SLOTS);
     const int64_t n = host_dim(head->call, SYM_SEQS);
     for (int64_t i = 0; i < n; i++) {
-        head->slot[i] = index ? integer(index, i) : i;
-        if (head->slot[i] < -1 || head->slot[i] >= slots)
-            return lathe__fail(
-                err, LATHE_ARG,
-                "argument 'state_index': expected states from 0 to %lld, or -1, given %lld for "
-                "sequence %lld",
-                (long long)slots - 1, (long long)head->slot[i], (long long)i);
+        slot[i] = index ? integer(index, i) : i;
+        if (slot[i] < -1 || slot[i] >= slots)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected states from 0 to %lld, or -1, given %lld for "
+                               "sequence %lld",
+                               name, (long long)slots - 1, (long long)slot[i], (long long)i);
     }
-    return index ? require_own_slots(head, n, err) : LATHE_OK;
+    return LATHE_OK;
+}
+
+/* Where states are written over those that are read, one sequence's must not be what another still reads. */
+static lathe_status require_unread(const struct linear_head *head, int64_t n, lathe_error *err)
+{
+    const lathe_arg *from = host_arg(head->call, "state");
+    const lathe_arg *to = host_arg(head->call, "state_out");
+    const bool over = from && to && from->data && from->data == to->data;
+    for (int64_t i = 0; i < n && over; i++)
+        for (int64_t k = 0; k < n; k++)
+            if (i != k && head->slot_out[i] >= 0 && head->slot_out[i] == head->slot[k])
+                return lathe__fail(
+                    err, LATHE_ARG,
+                    "argument 'state_out_index': expected states that no other sequence reads, as "
+                    "'state_out' lies over 'state', given %lld for sequence %lld, which sequence "
+                    "%lld reads",
+                    (long long)head->slot_out[i], (long long)i, (long long)k);
+    return LATHE_OK;
+}
+
+static lathe_status take_slots(struct linear_head *head, lathe_error *err)
+{
+    const bool two = host_arg(head->call, "state_out_index") != NULL;
+    const char *const written = two ? "state_out_index" : "state_index";
+    const int64_t n = host_dim(head->call, SYM_SEQS);
+    lathe_status status = take_list(head, "state_index", head->slot, err);
+    if (status == LATHE_OK)
+        status = take_list(head, written, head->slot_out, err);
+    if (status == LATHE_OK && host_arg(head->call, written))
+        status = require_own_slots(written, head->slot_out, n, err);
+    return status == LATHE_OK && two ? require_unread(head, n, err) : status;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------- */
@@ -134,6 +176,7 @@ static bool allocate(struct linear_head *head)
     const int64_t n = host_dim(head->call, SYM_SEQS);
     head->start = calloc((size_t)n + 1, sizeof *head->start);
     head->slot = calloc((size_t)n + 1, sizeof *head->slot);
+    head->slot_out = calloc((size_t)n + 1, sizeof *head->slot_out);
     head->s = doubles((int64_t)x->d * x->d_v);
     head->z = doubles(x->d);
     x->q = doubles(t * x->d);
@@ -141,8 +184,8 @@ static bool allocate(struct linear_head *head)
     x->v = doubles(t * x->d_v);
     x->value = doubles(x->d_v);
     x->seen = doubles(x->d_v);
-    return allocate_slots(x, &head->call->ir->linear, t) && head->start && head->slot && head->s && head->z &&
-           x->q && x->k && x->v && x->value && x->seen;
+    return allocate_slots(x, &head->call->ir->linear, t) && head->start && head->slot && head->slot_out &&
+           head->s && head->z && x->q && x->k && x->v && x->value && x->seen;
 }
 
 void linear_head_free(struct linear_head *head)
@@ -154,6 +197,7 @@ void linear_head_free(struct linear_head *head)
         free(head->x.slot[k]);
     free(head->start);
     free(head->slot);
+    free(head->slot_out);
     host_vectors_close(&head->vector);
     memset(head, 0, sizeof *head);
 }
@@ -314,9 +358,9 @@ static void load_state(struct linear_head *head)
     const int64_t slot = head->slot[head->sequence];
     memset(head->s, 0, (size_t)x->d * (size_t)x->d_v * sizeof *head->s);
     memset(head->z, 0, (size_t)x->d * sizeof *head->z);
-    for (int i = 0; i < x->d && head->state.data; i++)
+    for (int i = 0; i < x->d && head->state.data && slot >= 0; i++)
         host_view_load(&head->state, slot, head->h, i, x->d_v, head->s + i * x->d_v);
-    if (head->norm.data)
+    if (head->norm.data && slot >= 0)
         host_view_load(&head->norm, 0, slot, head->h, x->d, head->z);
 }
 
@@ -351,7 +395,7 @@ lathe_status linear_head_token(struct linear_head *head, int64_t sequence, int64
 lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err)
 {
     place(head, sequence, h);
-    if (head->slot[sequence] < 0)
+    if (linear_is_skipped(head, sequence))
         return LATHE_OK;
     load_state(head);
     lathe_status status = load_head(head, err);

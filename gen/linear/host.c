@@ -38,10 +38,10 @@ static lathe_status store_token(struct linear_head *head, const struct outputs *
 
 static void store_state(const struct linear_head *head, const struct outputs *out)
 {
-    const int64_t slot = head->slot[head->sequence];
-    for (int i = 0; i < head->x.d && out->state.data; i++)
+    const int64_t slot = head->slot_out[head->sequence];
+    for (int i = 0; i < head->x.d && out->state.data && slot >= 0; i++)
         host_view_store(&out->state, slot, head->h, i, head->x.d_v, head->s + i * head->x.d_v);
-    if (out->norm.data)
+    if (out->norm.data && slot >= 0)
         host_view_store(&out->norm, 0, slot, head->h, head->x.d, head->z);
 }
 
@@ -84,7 +84,7 @@ static lathe_status forward_unit(struct linear_head *head, const struct outputs 
     lathe_status status = linear_head_enter(head, unit / n_h, unit % n_h, err);
     if (status != LATHE_OK)
         return status;
-    if (head->slot[head->sequence] < 0) {
+    if (linear_is_skipped(head, head->sequence)) {
         skip(head, out);
         return LATHE_OK;
     }

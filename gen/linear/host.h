@@ -111,7 +111,8 @@ struct linear_head { /* one call */
     struct host_view state, norm; /* as [slot, h, channel, d_v] and [0, slot, h, d] */
     struct host_vectors vector;
     int64_t *start;         /* [seqs + 1]: where sequences begin among all tokens of their batch */
-    int64_t *slot;          /* [seqs]: the state of each; -1: the sequence is skipped */
+    int64_t *slot;          /* [seqs]: the state that each reads; -1: none */
+    int64_t *slot_out;      /* [seqs]: and that it writes; a sequence with neither is skipped */
     struct linear_tokens x; /* of the head that was entered last, with room for all tokens */
     /* the same: */
     int64_t sequence, b, h, h_k;
@@ -122,6 +123,10 @@ struct linear_head { /* one call */
 /* Errors ARG: sequences that fall or do not end at t, a state that there is not or that two have. */
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err);
 void linear_head_free(struct linear_head *head);
+static inline bool linear_is_skipped(const struct linear_head *head, int64_t sequence)
+{
+    return head->slot[sequence] < 0 && head->slot_out[sequence] < 0;
+}
 int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many it has */
 /* Tokens after their mods, and what the slots give, and the state that the sequence begins with; none of them
    where the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */

@@ -57,6 +57,17 @@ static uint8_t number_of(const struct signature *s, const char *name)
     return (uint8_t)(1 + lathe__arg_find(s, name, 0));
 }
 
+/* Where it is not there, states are written to the slots that they are read from. */
+static void add_written_slots(struct signature *s)
+{
+    static const enum sym index[] = {SYM_SEQS};
+    struct sig_arg *a = sign_rare(s, ROLE_IN, "state_out_index", LATHE_I32);
+    if (!a)
+        return;
+    sign_dims(a, index, 1);
+    a->beside = number_of(s, "state_index");
+}
+
 /* Each batch is a sequence and each sequence has a state, but where `cu` and `state_index` say otherwise. */
 static void add_sizes(struct signature *s)
 {
@@ -134,6 +145,8 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
         sign_input_gradients(s, ir);
         add_states(s, ir, ROLE_OUT_OPTIONAL, "dstate", "dnorm");
     }
+    if (!backward)
+        add_written_slots(s);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;
     add_sizes(s);

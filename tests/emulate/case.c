@@ -5,17 +5,39 @@
 #include "alone.h"
 #include "budget.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- arguments ---------------------------------------------------------------------------------------- */
 
+static bool is_named(const char *list, const char *name)
+{
+    char word[NAME_MAX_BYTES + 2];
+    snprintf(word, sizeof word, " %s ", name);
+    return list && strstr(list, word) != NULL;
+}
+
 static bool is_left_out(const struct sig_arg *a, const struct test_case *c)
 {
-    char name[NAME_MAX_BYTES + 2];
-    snprintf(name, sizeof name, " %s ", a->name);
-    return c->without && strstr(c->without, name) != NULL;
+    return is_named(c->without, a->name);
+}
+
+bool case_has(const struct test_case *c, const char *name)
+{
+    return is_named(c->with, name);
+}
+
+/* Of linear attention: what a case has only where it says so. */
+static bool is_seldom(const struct sig_arg *a)
+{
+    return strcmp(a->name, "state_out_index") == 0;
+}
+
+static bool is_asked_for(const struct sig_arg *a, const struct test_case *c)
+{
+    return !is_seldom(a) || case_has(c, a->name);
 }
 
 /* Of attention. */
@@ -38,7 +60,7 @@ static bool is_given(const struct signature *sig, int arg, const struct test_cas
     int gradients = 0;
     for (int i = 0; i < arg; i++)
         gradients += sig->arg[i].role == ROLE_OUT_OPTIONAL;
-    if (is_left_out(a, c) || is_instead(a, c) || a->role == ROLE_MASK_KEPT)
+    if (is_left_out(a, c) || !is_asked_for(a, c) || is_instead(a, c) || a->role == ROLE_MASK_KEPT)
         return false;
     const bool pages = strcmp(a->name, "pages") == 0;
     if (is_list_of_sequences(a) && !case_has_pages(c) && (pages || strstr(c->group, "varlen") == NULL))
@@ -120,6 +142,8 @@ static bool open_argument(struct scene *s, int arg, uint64_t seed)
     struct tensor *t = &s->tensor[s->n++];
     if (place ? !open_over(t, s->sig.arg[arg].name, place) : !tensor_open(t, &s->sig, arg, s->c, seed))
         return false;
+    for (int64_t i = 0; s->c->ends > 0 && strcmp(t->name, "o") == 0 && i < t->count; i++)
+        t->value[i] = (double)NAN; /* as its memory: tokens behind the last sequence are not written */
     if (!place && !tensor_is_output(t) && !t->list && !draw_declared(s, t, seed))
         return false;
     s->arg[s->n - 1] = tensor_arg(place ? place : t);

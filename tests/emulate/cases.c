@@ -175,6 +175,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
         snprintf(to + strlen(to), size - strlen(to), " deterministic");
     if (c->without && c->without[0])
         snprintf(to + strlen(to), size - strlen(to), " without%s", c->without);
+    if (c->with)
+        snprintf(to + strlen(to), size - strlen(to), " with%s", c->with);
+    if (c->ends)
+        snprintf(to + strlen(to), size - strlen(to), " up to %" PRId64, c->ends);
     if (c->beside)
         snprintf(to + strlen(to), size - strlen(to), " %d beside", c->beside);
     if (c->in_place)
@@ -509,6 +513,7 @@ bool cases_make(struct case_list *list, bool full)
     group_scores(list, full);
     group_given(list);
     group_linear(list, full);
+    group_served(list);
     group_sequences(list, full);
     group_pages(list, full);
     group_decode(list, full);

@@ -64,6 +64,8 @@ struct test_case {
         unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;
     const char *without;   /* backward: names of arguments that are left out, between spaces; NULL: none */
+    const char *with;      /* linear attention: names of arguments that few calls have, between spaces */
+    int64_t ends;          /* the same: where packed sequences end, of t tokens; 0: all are of sequences */
     uint8_t deterministic; /* enum determinism; BATCH: sequences run alone, too */
     bool parts;            /* attention: parts of rows in the place of o and the finals */
     bool in_place;         /* linear attention: last states lie over the first ones */
@@ -76,7 +78,8 @@ static inline bool case_has_pages(const struct test_case *c) /* of attention */
 {
     return c->dim[SYM_PAGE] >= 0;
 }
-struct inline_spec { /* a spec of this test's own */
+bool case_has(const struct test_case *c, const char *name); /* is it named in `with`? case.c */
+struct inline_spec {                                        /* a spec of this test's own */
     const char *name;
     const char *text;
 };
@@ -113,6 +116,7 @@ void group_scores(struct case_list *list, bool full);       /* cases_scores.c */
 void group_given(struct case_list *list);                   /* cases_given.c */
 void group_positions(struct case_list *list, bool full);    /* cases_positions.c */
 void group_linear(struct case_list *list, bool full);       /* cases_linear.c */
+void group_served(struct case_list *list);                  /* cases_served.c */
 void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c */
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */

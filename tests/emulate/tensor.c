@@ -69,21 +69,34 @@ static double place_in_sequence(int64_t token)
     return (double)(token - BEGIN[k]);
 }
 
+/* Of a pool: one sequence has no state. Where it is read and written apart: one is written where it was read,
+   one begins without a state, one is not kept, one has neither, one begins as another does. */
+static int64_t slot_of(const struct tensor *t, const struct test_case *c, int64_t sequence)
+{
+    const int64_t last = c->dim[SYM_SLOTS] - 1;
+    if (is(t, "state_out_index"))
+        return sequence == 0 ? last : sequence == 2 || sequence == 3 ? -1 : sequence;
+    if (case_has(c, "state_out_index") && sequence >= 3)
+        return sequence == 3 ? -1 : sequence == 4 ? last - 2 : last - sequence;
+    return sequence == 1 ? -1 : last - sequence;
+}
+
 /* Of linear attention: logarithms of decays, weak ones, none, and one that forgets all; sequences of which
    some are empty; states of which one sequence has none; sums of keys that may divide. */
 static bool linear_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state,
                          double *value)
 {
     const int64_t seqs = c->dim[SYM_SEQS];
+    const int64_t tokens = c->ends > 0 ? c->ends : c->dim[SYM_T];
     const double some = uniform(state);
     if (is(t, "g"))
         *value = some < 0.1 ? 0.0 : some < 0.12 ? -1e4 : -0.3 * fabs(normal(state));
     else if (is(t, "cu"))
         *value = flat < 2 && seqs > 1 ? 0.0
-                 : flat == seqs       ? (double)c->dim[SYM_T]
-                                      : (double)(c->dim[SYM_T] * flat * flat / (seqs * seqs));
-    else if (is(t, "state_index"))
-        *value = flat == 1 ? -1.0 : (double)(c->dim[SYM_SLOTS] - 1 - flat);
+                 : flat == seqs       ? (double)tokens
+                                      : (double)(tokens * flat * flat / (seqs * seqs));
+    else if (is(t, "state_index") || is(t, "state_out_index"))
+        *value = (double)slot_of(t, c, flat);
     else if (is(t, "w") || is(t, "beta") || is(t, "depth"))
         *value = is(t, "w") ? -0.3 * fabs(normal(state)) : some;
     else if (is(t, "norm"))

@@ -535,8 +535,12 @@ TEST(bad_sequences_are_refused)
     struct bench b;
     open_bench(&b, "return linear_attention {}", &PACKED);
     int32_t *cu = find(&b, "cu")->data;
+    cu[4] = 10;
+    check_refused(&b, 0, "argument 'cu': expected it to end at or before t=9, given 10");
     cu[4] = 8;
-    check_refused(&b, 0, "argument 'cu': expected it to end at t=9, given 8");
+    check_refused(&b, 1,
+                  "argument 'cu': expected it to end at t=9; a backward pass takes tensors without tokens "
+                  "behind the last sequence, given 8");
     cu[4] = 9;
     cu[2] = 2;
     check_refused(&b, 0, "argument 'cu': expected places that do not fall, given 2 behind 3 (sequence 1)");
