@@ -38,13 +38,17 @@ void lathe__key_make(const struct source *source, const char (*options)[OPTION_B
 {
     struct sha256 s;
     char format[32];
+    char cut[MAX_COMPILED_PARTS][OPTION_BYTES];
+    const int n_cut = lathe__part_options(source, cut);
     lathe__sha256_start(&s);
     snprintf(format, sizeof format, "lathe cache %d", CACHE_FORMAT);
     add_sized(&s, format, strlen(format));
     add_sized(&s, compiler_identity, strlen(compiler_identity));
     for (int i = 0; i < n_options; i++)
         add_sized(&s, options[i], strlen(options[i]));
-    add_sized(&s, "", 0); /* no option is empty: this ends the list */
+    for (int i = 0; i < n_cut; i++)
+        add_sized(&s, cut[i], strlen(cut[i])); /* an entry's images stand in the order of the parts */
+    add_sized(&s, "", 0);                      /* no option is empty: this ends the list */
     for (int i = 0; i < source->n_texts; i++) {
         add_sized(&s, source->text[i].name, strlen(source->text[i].name));
         add_sized(&s, source->text[i].data, source->text[i].size);

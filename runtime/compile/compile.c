@@ -16,7 +16,10 @@ static const char *const COMMON_OPTIONS[] = {"-std=c++20", "-default-device", "-
 /* Beside those: what does not change the code, and so is no part of a key. The declarations that --minimal
    leaves out, of textures and the like, take 5 ms, and no template uses them. Remark 177 of NVRTC 12 is of
    variables whose uses all stand in branches that a constant rules out. */
-enum { UNKEYED_OPTIONS = 2, FIRST_MINIMAL_MAJOR = 13 /* measured with; older ones were not asked */ };
+enum {
+    UNKEYED_OPTIONS = 2 + MAX_COMPILED_PARTS,
+    FIRST_MINIMAL_MAJOR = 13 /* measured with; older ones were not asked */
+};
 
 int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES])
 {
@@ -24,6 +27,15 @@ int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BY
     snprintf(options[n++], OPTION_BYTES, "-arch=%s", arch);
     for (size_t i = 0; i < sizeof COMMON_OPTIONS / sizeof COMMON_OPTIONS[0]; i++)
         snprintf(options[n++], OPTION_BYTES, "%s", COMMON_OPTIONS[i]);
+    return n;
+}
+
+int lathe__part_options(const struct source *source, char options[MAX_COMPILED_PARTS][OPTION_BYTES])
+{
+    int n = 0;
+    for (int i = 1; i < source->n_parts; i++)
+        if (source->part_role[i][0])
+            snprintf(options[n++], OPTION_BYTES, "-DLATHE_PART_%s=%d", source->part_role[i], i);
     return n;
 }
 
@@ -158,8 +170,10 @@ static lathe_status run_program(const struct compiler *c, struct nvrtc_program *
     char text[MAX_OPTIONS + UNKEYED_OPTIONS][OPTION_BYTES];
     const char *options[MAX_OPTIONS + UNKEYED_OPTIONS];
     int n_options = lathe__compile_options(arch, text);
-    if (part != WHOLE_TEXT)
+    if (part != WHOLE_TEXT) {
+        n_options += lathe__part_options(source, text + n_options);
         snprintf(text[n_options++], OPTION_BYTES, "-DLATHE_PART=%d", part);
+    }
     snprintf(text[n_options++], OPTION_BYTES, "%s",
              c->major >= FIRST_MINIMAL_MAJOR ? "--minimal" : "-diag-suppress=177");
     for (int i = 0; i < n_options; i++)

@@ -56,6 +56,9 @@ lathe_status lathe__compiler_arch(const struct compiler *compiler, const char *a
 enum { MAX_OPTIONS = 8, OPTION_BYTES = 48 };
 /* Options for one arch, in order. Returns how many. */
 int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES]);
+/* Which part a kernel is, of those whose texts do not say so: what parts are compiled with, too. Returns how
+   many. */
+int lathe__part_options(const struct source *source, char options[MAX_COMPILED_PARTS][OPTION_BYTES]);
 
 /* Compile for every arch ("sm_90a", "sm_80", "compute_90") and bundle: cubins, plus PTX for archs that run
    forward (no 'a' suffix). *image is a fatbin; one bare cubin where no bundler was found (*log says so).

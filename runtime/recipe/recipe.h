@@ -31,6 +31,7 @@ enum {
     MAX_BUILT_SIZES = 2,
     MAX_TENSOR_MAPS = 6,
     MAX_COMPILED_PARTS = 9,
+    ROLE_BYTES = 24, /* of a kernel's: "bwd_chunks" */
     NO_PARTS_BYTES = 192
 };
 
@@ -347,6 +348,8 @@ struct source {
     char label[128]; /* readable: causal_attention_fwd_sm80_bf16_d128_m128n64s2 */
     int n_texts;
     int n_parts; /* that may be compiled apart, each as LATHE_PART, from 0 on; 0 or 1: in one go */
+    char part_role[MAX_COMPILED_PARTS][ROLE_BYTES]; /* the kernel that is this part, where no text says so and
+                                                       options have to; else "" */
     struct text text[MAX_TEXTS]; /* text[0] is the file to compile, the others its headers */
     int n_launches;
     struct launch launch[MAX_LAUNCHES];

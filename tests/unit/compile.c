@@ -312,5 +312,12 @@ TEST(keys_depend_on_every_part)
     source->text[0].data[0] ^= 1;
     lathe__key_make(source, options, 2, "nvrtc 13.0 1", other);
     CHECK(memcmp(key, other, KEY_BYTES) != 0);
+    source->text[0].data[0] ^= 1;
+    source->n_parts = 2; /* of which the text tells */
+    lathe__key_make(source, options, 2, "nvrtc 13.0 1", other);
+    CHECK(memcmp(key, other, KEY_BYTES) == 0);
+    snprintf(source->part_role[1], ROLE_BYTES, "bwd_chunks");
+    lathe__key_make(source, options, 2, "nvrtc 13.0 1", other);
+    CHECK(memcmp(key, other, KEY_BYTES) != 0);
     drop(source);
 }

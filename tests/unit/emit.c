@@ -250,6 +250,54 @@ TEST(only_kernels_that_are_launched_are_compiled)
     lathe__compiler_close(compiler);
 }
 
+static int part_of(const struct source *s, const char *role)
+{
+    const char *last = "";
+    int part = -1;
+    for (int i = 0; i < s->n_launches; i++) {
+        const size_t size = strlen(s->launch[i].entry);
+        last = size > strlen(role) ? s->launch[i].entry + size - strlen(role) : "";
+        if (strcmp(last, role) == 0)
+            part = s->launch[i].part;
+    }
+    return part;
+}
+
+/* Each alone, and the text has no line about it: what an emulated kernel is known by does not change. */
+TEST(several_long_kernels_are_compiled_apart)
+{
+    static const char *const long_role[] = {"_bwd_chunks", "_bwd_states", "_bwd_prepare"};
+    struct compiler *compiler = open_compiler();
+    struct source s;
+    make_pass("kda", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,t=512,d=64", &s);
+    CHECK_EQ(s.n_parts, 4);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(part_of(&s, long_role[i]), i + 1);
+        CHECK_STR(s.part_role[i + 1], long_role[i] + 1);
+    }
+    CHECK_EQ(part_of(&s, "_bwd_heads"), 0);
+    CHECK_EQ(times_in(text_named(&s, "config.gen.cuh")->data, "LATHE_PART_"), 0);
+    source_free(&s);
+    make_pass("gla", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,t=512,d=32", &s);
+    CHECK_EQ(s.n_parts, 3);
+    check_compiled(compiler, &s, 3);
+    source_free(&s);
+    lathe__compiler_close(compiler);
+}
+
+TEST(the_part_of_short_kernels_has_a_long_one_where_there_are_none)
+{
+    struct source s;
+    make_pass("gla", LATHE_FORWARD, "dtype=bf16,b=1,h=2,t=512,d=64", &s);
+    CHECK_EQ(s.n_parts, 3);
+    CHECK_EQ(part_of(&s, "_fwd"), 1);
+    CHECK_STR(s.part_role[1], ""); /* its text says so */
+    CHECK_EQ(part_of(&s, "_chunks"), 2);
+    CHECK_STR(s.part_role[2], "chunks");
+    CHECK_EQ(part_of(&s, "_states"), 0);
+    source_free(&s);
+}
+
 TEST(lengths_do_not_change_the_text)
 {
     struct source a;
