@@ -42,10 +42,24 @@ static bool bring(const struct signature *sig, struct problem *p, enum sym sym, 
     return arg_in(p->present, total);
 }
 
+/* As many query heads for each key head as the part has. */
+static int64_t heads_of_key_head(const struct problem *p)
+{
+    return p->dim[SYM_H_KV] > 0 && p->dim[SYM_H] >= p->dim[SYM_H_KV] ? p->dim[SYM_H] / p->dim[SYM_H_KV] : 1;
+}
+
+/* Where nothing has said n_h, as in a call without data: an input by key head has those of all. */
+static void take_heads_of_all(struct problem *p)
+{
+    if (p->cut_heads && p->dim[SYM_ALL_H] < 0 && p->dim[SYM_ALL_H_KV] >= 0 && p->dim[SYM_H_KV] > 0)
+        p->dim[SYM_ALL_H] = p->dim[SYM_ALL_H_KV] * heads_of_key_head(p);
+}
+
 void lathe__places_bring(const struct signature *sig, struct problem *p, bool usual)
 {
     p->cut_keys = bring(sig, p, SYM_ALL_KV, usual);
     p->cut_heads = bring(sig, p, SYM_ALL_H, usual);
+    take_heads_of_all(p);
 }
 
 static int64_t value_of(const lathe_arg *t)
@@ -94,12 +108,6 @@ static lathe_status check_within(const struct signature *sig, const struct probl
                        "argument '%s': expected %s=%" PRId64
                        " or more, as many as this call has, given %" PRId64,
                        lathe__sym_text(sig, all), lathe__sym_text(sig, part), p->dim[part], p->dim[all]);
-}
-
-/* As many query heads for each key head as the part has. */
-static int64_t heads_of_key_head(const struct problem *p)
-{
-    return p->dim[SYM_H_KV] > 0 && p->dim[SYM_H] >= p->dim[SYM_H_KV] ? p->dim[SYM_H] / p->dim[SYM_H_KV] : 1;
 }
 
 void lathe__places_fill(struct problem *p)

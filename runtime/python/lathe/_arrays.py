@@ -17,6 +17,7 @@ import numpy as np
 from . import _library as c
 
 HOST = -1
+NOWHERE = 4096  # in the place of NULL, which torch and others give for tensors without elements: they are given, too
 
 _NUMPY_DTYPES = {
     np.dtype(np.float32): c.F32, np.dtype(np.float16): c.F16, np.dtype(np.float64): c.F64,
@@ -269,7 +270,7 @@ def _of_torch(array, name: str) -> Array:
     if kind not in ("cpu", "cuda"):
         raise c.ArgumentError(f"argument '{name}': expected a tensor of a CPU or a CUDA device, given one of {kind}")
     device = HOST if kind == "cpu" else array.device.index
-    return Array(array.data_ptr(), code, shape, tuple(array.stride()), device, array)
+    return Array(array.data_ptr() or NOWHERE, code, shape, tuple(array.stride()), device, array)
 
 
 _FROM_TYPESTR = {"f4": c.F32, "f2": c.F16, "f8": c.F64, "i4": c.I32, "u1": c.U8, "b1": c.U8}
@@ -284,7 +285,7 @@ def _of_interface(array, interface, name: str) -> Array:
     if strides is not None:
         strides = _strides(shape, strides, c.DTYPE_BYTES[code], name)
     device = getattr(getattr(array, "device", None), "id", 0)
-    return Array(interface["data"][0], code, shape, strides, device, array)
+    return Array(interface["data"][0] or NOWHERE, code, shape, strides, device, array)
 
 
 # ---- DLPack ------------------------------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ def _of_dlpack(array, name: str) -> Array:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
     device = tensor.device_id if tensor.device_type in (2, 13) else HOST
-    return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, device, (array, capsule))
+    return Array((tensor.data or 0) + tensor.byte_offset or NOWHERE, code, shape, strides, device, (array, capsule))
 
 
 def to_double(value: Any):

@@ -177,10 +177,11 @@ def given_owner(array: Array):
 def _result_forms(op, bound: Bound, which: int):
     """(argument, shape, dtype) of every result that is to be made. A missing operand is named by the library."""
     signature = bound.signature
-    sizes, absent = signature.sizes({n: t.shape for n, t in bound.tensors.items()})
+    shapes = {n: t.shape for n, t in bound.tensors.items()}
+    sizes, absent = signature.sizes(shapes)
     dtypes = {n: t.dtype for n, t in bound.tensors.items()}
     for argument in bound.wanted:
-        shape = signature.result_shape(argument, sizes, absent)
+        shape = signature.result_shape(argument, shapes, sizes, absent)
         if shape is None:
             _say_missing(op, bound, which)
         yield argument, shape, signature.result_dtype(argument, dtypes)

@@ -94,6 +94,7 @@ class Signature:
     """The arguments of a pass, by name and in order, and how sizes follow from each other."""
 
     def __init__(self, spec, which: int):
+        self.which = which
         self.arguments = tuple(_arguments(spec, which))
         self.by_name = {a.name: a for a in self.arguments}
         self.same_as = dict(_same_as(spec, which))
@@ -132,8 +133,13 @@ class Signature:
             sizes.setdefault(name, 1)
         return sizes, absent
 
-    def result_shape(self, argument: Argument, sizes: Mapping[str, Any], absent: set[str]) -> tuple | None:
-        """None: a size is not known, since an operand is missing."""
+    def result_shape(self, argument: Argument, shapes: Mapping[str, Sequence[Any]], sizes: Mapping[str, Any],
+                     absent: set[str]) -> tuple | None:  # fmt: skip
+        """None: a size is not known, since an operand is missing. shapes: of operands, which `sizes` are made of; an
+        input of a call that has some of all heads or keys has all of them, and so has its gradient."""
+        of = argument.name[1:]
+        if self.which == c.BACKWARD and of in shapes and self.by_name[of].is_input:
+            return tuple(shapes[of])
         dims = argument.dims
         while argument.leading_optional and dims and dims[0].name in absent:
             dims = dims[1:]

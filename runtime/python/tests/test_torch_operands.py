@@ -281,3 +281,13 @@ def test_keys_and_values_of_8_bits():
     leaf = q.clone().requires_grad_()
     with pytest.raises(lathe.ArgumentError, match="'k': expected .* given i8, which has no backward pass"):
         op(leaf, k8, v8).sum().backward()
+
+
+def test_no_queries_have_a_backward_pass():
+    """torch gives no address for tensors without elements, and the library takes NULL for an argument left out."""
+    q, k, v = (torch.randn(1, 2, n, 16, dtype=torch.float64, requires_grad=True) for n in (0, 5, 5))
+    o, lse = lathe.torch.wrap("causal", results=("o", "lse"))(q, k, v)
+    torch.autograd.backward([o, lse], [torch.zeros_like(o), torch.zeros_like(lse)])
+    assert q.grad.shape == q.shape and not k.grad.any() and not v.grad.any()
+    dk = lathe.load("causal").backward(q.detach(), k.detach(), v.detach(), o=o.detach(), do=o.detach(), dk=True)
+    assert not dk.any()

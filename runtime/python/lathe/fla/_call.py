@@ -204,7 +204,7 @@ def _need_support(op, context, which: int, dtypes, shapes, names) -> None:
     tensors = []
     for argument in (signature.by_name[n] for n in names if n in signature.by_name):
         name = argument.name
-        shape = shapes.get(name) or signature.result_shape(argument, sizes, absent)
+        shape = shapes.get(name) or signature.result_shape(argument, shapes, sizes, absent)
         if shape is not None:
             tensors.append(Tensor(name, dtypes.get(name) or signature.result_dtype(argument, dtypes), shape, None))
     scalars = [(a.name, a.dtype) for a in signature.scalars if not a.optional]

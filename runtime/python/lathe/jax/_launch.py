@@ -65,12 +65,13 @@ class _Prepared:
 
     def _make_results(self, work: Pass, given: list[Tensor]):
         signature = work.signature
-        sizes, absent = signature.sizes({t.name: t.shape for t in given})
+        shapes = {t.name: t.shape for t in given}
+        sizes, absent = signature.sizes(shapes)
         dtypes = {t.name: t.dtype for t in given}
         self.made = []
         for name in work.results:
             argument = signature.by_name[name]
-            shape = signature.result_shape(argument, sizes, absent)
+            shape = signature.result_shape(argument, shapes, sizes, absent)
             if shape is None:
                 raise c.ArgumentError(f"{work.op.name}: the size of '{name}' does not follow from the arrays given")
             code = signature.result_dtype(argument, dtypes)

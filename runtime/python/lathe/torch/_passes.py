@@ -12,7 +12,7 @@ import weakref
 import torch
 
 from .. import _layout, _library as c, _operands
-from .._arrays import HOST, Torch, compact
+from .._arrays import HOST, NOWHERE, Torch, compact
 from .._kernel import Call, Records, Tensor, context_of, forget_with_context
 from .._op import CALLS_MAX, Op
 from .._signature import Argument, Signature
@@ -106,7 +106,7 @@ class Plan:
         """Operands in the form in which they are taken, at their places in `pointers`."""
         others = [(place, change(tensors[place])) for place, change in self.changed]
         for place, other in others:
-            pointers[place] = other.data_ptr()
+            pointers[place] = other.data_ptr() or NOWHERE
         return others
 
 
@@ -147,7 +147,7 @@ class Pass:
         try:
             for t in tensors:
                 pointer = t.data_ptr()
-                pointers.append(pointer)
+                pointers.append(pointer or NOWHERE)
                 key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
         except RuntimeError:
             return self._run_unusual(given, tensors, values)
@@ -160,7 +160,7 @@ class Pass:
         index = plan.index
         empty = plan.empty if index == HOST or _device_now() == index else plan.empty_there
         results = [empty(*form) for form in plan.made]
-        pointers += [result.data_ptr() for result in results]
+        pointers += [result.data_ptr() or NOWHERE for result in results]
         room = 0
         if plan.workspace:
             workspace = empty(*plan.workspace)
@@ -231,10 +231,11 @@ class Pass:
 
     def _result_forms(self, forms):
         """(shape as the library has it, dtype code) of each result, from (dtype, shape, strides) of operands."""
-        sizes, absent = self.signature.sizes({n: shape for n, (_, shape, _) in forms.items()})
+        shapes = {n: shape for n, (_, shape, _) in forms.items()}
+        sizes, absent = self.signature.sizes(shapes)
         dtypes = {n: code for n, (code, _, _) in forms.items()}
         for argument in self.results:
-            shape = self.signature.result_shape(argument, sizes, absent)
+            shape = self.signature.result_shape(argument, shapes, sizes, absent)
             if shape is None:
                 self._say_missing(forms)
             yield shape, self.signature.result_dtype(argument, dtypes)
