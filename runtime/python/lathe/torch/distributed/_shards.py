@@ -1,0 +1,65 @@
+"""Which rank has which tokens of all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+import torch
+
+from ... import _library as c
+
+ORDERS = ("contiguous", "zigzag")
+
+
+class Run(NamedTuple):
+    """Tokens of a rank that are neighbours: from `local` among its own, from `start` among all."""
+
+    local: int
+    start: int
+    length: int
+
+
+class Shards:
+    """Tokens along one dim, shared out. contiguous: rank 0 has the first ones, and so on. zigzag: of 2 ranks pieces of
+    one length rank r has number r and number 2 ranks - 1 - r, so that a causal mask leaves all as much to do."""
+
+    def __init__(self, lengths: Sequence[int], order: str = "contiguous"):
+        self.lengths = tuple(int(n) for n in lengths)
+        self.order = order
+        self.total = sum(self.lengths)
+        self.runs = _zigzag(self.lengths) if order == "zigzag" else _contiguous(self.lengths)
+
+    def take(self, x, dim: int, rank: int):
+        """The tokens of a rank out of all of them."""
+        parts = [x.narrow(dim, run.start, run.length) for run in self.runs[rank]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+    def join(self, parts: Sequence, dim: int):
+        """Those of all ranks -> all, in the order of their positions."""
+        pieces = [(run.start, r, run) for r, runs in enumerate(self.runs) for run in runs]
+        pieces.sort(key=lambda piece: piece[:2])
+        return torch.cat([parts[r].narrow(dim, run.local, run.length) for _, r, run in pieces], dim)
+
+
+def _contiguous(lengths):
+    starts = [sum(lengths[:r]) for r in range(len(lengths))]
+    return [(Run(0, start, n),) for start, n in zip(starts, lengths)]
+
+
+def _zigzag(lengths):
+    n, ranks = lengths[0], len(lengths)
+    if any(m != n for m in lengths) or n % 2:
+        raise c.ArgumentError(f"order: 'zigzag' takes as many tokens on every rank, an even number; given {lengths}")
+    half = n // 2
+    return [(Run(0, r * half, half), Run(half, (2 * ranks - 1 - r) * half, half)) for r in range(ranks)]
+
+
+def even(total: int, ranks: int) -> tuple[int, ...]:
+    """As torch.chunk and DTensor share out: the last ranks may have less, or none."""
+    each = -(-total // ranks)
+    return tuple(max(min(each, total - r * each), 0) for r in range(ranks))
+
+
+def split_heads(groups: int, ranks: int) -> tuple[int, ...]:
+    """Key heads of each rank: they differ by one at most."""
+    return tuple(groups // ranks + (r < groups % ranks) for r in range(ranks))

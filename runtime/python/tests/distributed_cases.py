@@ -1,0 +1,256 @@
+"""What ranks do in tests of lathe.torch.distributed: a call over all of them beside one that has everything, which each
+rank computes for itself from the same seed."""
+
+import traceback
+
+import lathe
+import lathe.draw
+import lathe.torch
+import lathe.torch.distributed as ld
+import numpy as np
+import torch
+import torch.distributed as dist
+from lathe import _library as c
+
+B, H, H_KV, D, D2, OWN = 1, 6, 3, 16, 8, 40
+
+
+def me():
+    return dist.get_rank(), dist.get_world_size()
+
+
+def drawn(op, operands):
+    """Inputs of a spec that the library takes beside these operands: see lathe.draw. Floats are f64."""
+    given = {n: x.detach().numpy() for n, x in operands.items()}
+    missing = [a for a in op.forward.arguments if a.is_input and a.role != c.RESULT]
+    if op.kind == "attention":
+        missing = [a for a in missing if not a.optional or "d" + a.name in op.gradient.by_name]
+    else:
+        missing = [a for a in missing if not a.optional]
+    tried = {a.name: 0 for a in missing}
+    while True:
+        rng = np.random.default_rng(5)
+        made = {a.name: lathe.draw._drawn(op, a, given, rng, tried[a.name], OWN) for a in missing}
+        try:
+            op(**given, **made)
+            return {n: torch.as_tensor(x) if isinstance(x, np.ndarray) else x for n, x in made.items()}
+        except lathe.ArgumentError as error:
+            named = [n for n in tried if f"'{n}'" in str(error)]
+            assert named and all(tried[n] + 1 < len(lathe.draw._FLOATS) for n in named), error
+            for n in named:
+                tried[n] += 1
+
+
+def operands_of(op, q, kv, seed=3):
+    torch.manual_seed(seed)
+    sizes = {"b": B, "h": H, "h_kv": H_KV, "h_k": H_KV, "q": q, "kv": kv, "t": kv, "d": D, "d_v": D, "d2": D2}
+    made = {}
+    for a in op.forward.tensors:
+        if not a.optional and not a.is_input:
+            made[a.name] = torch.randn([sizes[d.name] for d in a.dims], dtype=torch.float64)
+    return made
+
+
+def with_gradients(op, tensors):
+    for n, x in tensors.items():
+        if isinstance(x, torch.Tensor) and "d" + n in op.gradient.by_name and x.is_floating_point():
+            tensors[n] = x.detach().requires_grad_()
+    return tensors
+
+
+def piece(x, dim, lengths, order="contiguous"):
+    from lathe.torch.distributed._shards import Shards
+
+    return Shards(lengths, order).take(x, dim, me()[0])
+
+
+def close(given, wanted, what, error=1e-9):
+    torch.testing.assert_close(given, wanted, rtol=error, atol=error, msg=lambda m: f"{what}: {m}")
+
+
+def summed(x):
+    dist.all_reduce(x)
+    return x
+
+
+def whole_call(op, operands, inputs, results=()):
+    """Results of one rank that has everything, the seeds of a backward pass, and all gradients by name."""
+    leaves = with_gradients(op, {**operands, **inputs})
+    made = lathe.torch.wrap(op, results=results)(**leaves)
+    made = list(made) if isinstance(made, tuple) else [made]
+    torch.manual_seed(11)
+    seeds = [torch.randn_like(t) for t in made]
+    pairs = [(t, s) for t, s in zip(made, seeds) if t.requires_grad]
+    named = {n: x for n, x in leaves.items() if isinstance(x, torch.Tensor) and x.requires_grad}
+    made_of, of_them = [t for t, _ in pairs], [s for _, s in pairs]
+    gradients = torch.autograd.grad(made_of, list(named.values()), of_them, allow_unused=True) if named else ()
+    return [t.detach() for t in made], seeds, dict(zip(named, gradients))
+
+
+def cut_is_whole(name, scheme, q_lengths, kv_lengths, order="contiguous", results=(), text=None, **params):
+    """Forward and gradients of a spec of attention over ranks that have so many queries and keys."""
+    op = lathe.compile(text) if text else lathe.load(name, **params)
+    operands = operands_of(op, sum(q_lengths), sum(kv_lengths))
+    inputs = drawn(op, operands)
+    wanted, seeds, gradients = whole_call(op, operands, inputs, results)
+    by_queries = lambda n: n in ("q", "q2")
+    own = {n: piece(x, 2, q_lengths if by_queries(n) else kv_lengths, order) for n, x in operands.items()}
+    own = with_gradients(op, {**own, **inputs})
+    attend = ld.wrap(op, scheme=scheme, order=order, results=results)
+    made = attend(**own)
+    made = list(made) if isinstance(made, tuple) else [made]
+    for given, whole in zip(made, wanted):
+        close(given.detach(), piece(whole, 2, q_lengths, order), name)
+    pairs = [(t, piece(s, 2, q_lengths, order)) for t, s in zip(made, seeds) if t.requires_grad]
+    if not gradients:
+        return
+    torch.autograd.backward([t for t, _ in pairs], [s for _, s in pairs])
+    for n, gradient in gradients.items():
+        given = own[n].grad
+        if n in operands:
+            wanted_here = piece(gradient, 2, q_lengths if by_queries(n) else kv_lengths, order)
+        else:
+            wanted_here = gradient
+            given = summed(torch.zeros_like(own[n]) if given is None else given)
+        close(given, wanted_here, f"{name}: d{n}", 1e-8)
+
+
+def attention_specs(names, scheme, q_lengths, kv_lengths, order="contiguous"):
+    each(names, lambda name: cut_is_whole(name, scheme, q_lengths, kv_lengths, order))
+
+
+def each(names, function):
+    """Errors of all of them; a rank goes on with the next, as the others do."""
+    wrong = []
+    for name in names:
+        try:
+            function(name)
+        except Exception as error:
+            wrong.append(f"{name}: {traceback.format_exc() if not wrong else error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def keys_are_whole(names, q, kv_lengths):
+    for name in names:
+        op = lathe.load(name)
+        operands = operands_of(op, q, sum(kv_lengths))
+        inputs = drawn(op, operands)
+        finals = tuple(r.name for r in op.forward.results if r.name not in ("o", "part_o", "part_rows"))
+        wanted = lathe.torch.wrap(op, results=("o", *finals))(**operands, **inputs)
+        own = {n: x if n in ("q", "q2") else piece(x, 2, kv_lengths) for n, x in operands.items()}
+        attend = ld.wrap(op, queries="whole", results=("o", *finals))
+        made = attend(**own, **inputs)
+        for given, whole in zip(made if finals else [made], wanted if finals else [wanted]):
+            close(given, whole, name)
+
+
+def refused_alike(kind, sentence, name, tensors, options, **inputs):
+    """On every rank, with one sentence."""
+    attend = ld.wrap(name, **options)
+    try:
+        attend(*tensors, **inputs)
+    except kind as error:
+        assert sentence in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
+def different_calls():
+    rank, _ = me()
+    q = torch.randn(1, 2, 4, 16 if rank else 32)
+    differ = "the elements of a row of q of rank 1 and of rank 0 differ"
+    refused_alike(lathe.ArgumentError, differ, "full", (q, q, q), {})
+    q = torch.randn(1, 2, 4, 16)
+    refused_alike(lathe.LatheError if not rank else lathe.ArgumentError,
+                  "rank 1 has given up before anything was sent" if not rank else "argument 'q': expected 4 dims",
+                  "full", (q[0], q, q) if rank else (q, q, q), {})  # fmt: skip
+
+
+def refusals():
+    q, k = torch.randn(1, 2, 4, 16), torch.randn(1, 1, 4, 16)
+    no = lathe.UnsupportedError
+    few = "1 key heads cannot be shared out to 2 ranks; scheme 'gather'"
+    refused_alike(no, few, "full", (q, k, k), {"scheme": "heads"})
+    x = {"first": torch.zeros(1, 1, dtype=torch.int32), "last": torch.ones(1, 1, dtype=torch.int32)}
+    refused_alike(no, "it counts queries, by at.row or at.len_q (flamingo.lua:5), and the queries of a rank are not all; "
+                  "scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": "gather"}, **x)  # fmt: skip
+    refused_alike(no, "no scheme serves it over 2 ranks: heads: 1 key heads", "flamingo", (q, k, k), {}, **x)
+    refused_alike(no, "it needs all queries on every rank", "full", (q, q, q), {"scheme": "keys"})
+    trained = q.clone().requires_grad_()
+    refused_alike(no, "has no gradients; call it under torch.no_grad()", "full", (trained, q, q), {"queries": "whole"})
+    wrong = lathe.ArgumentError
+    refused_alike(wrong, "'h_start': the scheme says which", "full", (q, q, q), {}, h_start=0)
+    refused_alike(wrong, "'zigzag' takes as many tokens on every rank", "full", (q[:, :, :3],) * 3, {"order": "zigzag"})
+    refused_alike(wrong, "lengths: expected 2 numbers, and 4 tokens of q", "full", (q, q, q), {}, lengths=(3, 5))
+
+
+def explained():
+    q, k = torch.randn(1, 8, 64, 16), torch.randn(1, 2, 64, 16)
+    text = ld.wrap("causal").explain(q, k, k)
+    assert text.startswith("causal: scheme gather over 2 ranks: it sends the least\n"), text
+    assert "a rank sends 16.0 KiB, backward 16.0 KiB: k and v to all others at once" in text, text
+    assert "heads: serves, and sends 40.0 KiB" in text, text
+    text = ld.wrap("causal").explain(q, q, q)
+    assert text.startswith("causal: scheme heads over 2 ranks"), text
+    assert ld.wrap("causal", queries="whole").explain(q, k, k).startswith("causal: scheme keys over 2 ranks: the only")
+
+
+def wholly_masked():
+    """Keys of one rank that nobody sees, and queries that see nothing."""
+    rank, _ = me()
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 8, 16, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    document = torch.tensor([[0] * 4 + [1] * 4], dtype=torch.int32)
+    text = ("return attention { inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, x) "
+            "return eq(x.doc(at.b, at.kv), 0) & eq(x.doc(at.b, at.q), 0) end }")  # fmt: skip
+    op = lathe.compile(text)
+    wanted = lathe.torch.wrap(op)(q, k, v, doc=document)
+    gradients = torch.autograd.grad(wanted.square().sum(), (q, k, v))
+    for scheme in ("heads", "gather"):
+        own = [piece(x, 2, (4, 4)).detach().requires_grad_() for x in (q, k, v)]
+        made = ld.wrap(op, scheme=scheme)(*own, doc=document)
+        close(made.detach(), piece(wanted.detach(), 2, (4, 4)), scheme)
+        made.square().sum().backward()
+        for x, gradient in zip(own, gradients):
+            close(x.grad, piece(gradient, 2, (4, 4)), scheme)
+    assert rank == 0 or not made.any()
+    k, v = (piece(x.detach(), 2, (4, 4)) for x in (k, v))
+    close(ld.wrap(op, queries="whole")(q.detach(), k, v, doc=document), wanted.detach(), "keys")
+
+
+def one_fails():
+    """The other gets an error of the engine, and does not hang."""
+    if me()[0]:
+        raise ValueError("a fault of its own")
+    q = torch.randn(1, 2, 4, 16)
+    ld.wrap("causal")(q, q, q)
+
+
+def layouts_and_lengths():
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 8, 2, 16, dtype=torch.float64) for _ in range(3))
+    own = [piece(x, 1, (5, 3)) for x in (q, k, v)]
+    wanted = piece(lathe.torch.wrap("causal", layout="bshd")(q, k, v), 1, (5, 3))
+    for scheme in ("heads", "gather"):
+        attend = ld.wrap("causal", layout="bshd", scheme=scheme)
+        close(attend(*own, lengths=(5, 3)), wanted, scheme)
+    own = [piece(x, 1, (4, 4)) for x in (q, k, v)]
+    made = ld.wrap("causal", layout="bshd")(*own, lengths="even")
+    close(made, piece(lathe.torch.wrap("causal", layout="bshd")(q, k, v), 1, (4, 4)), "even")
+    cu = torch.tensor([0, 3, 8], dtype=torch.int32)
+    turned = [x.transpose(1, 2) for x in (q, k, v)]
+    made = ld.wrap("causal")(*(piece(x, 2, (5, 3)) for x in turned), cu_q=cu)
+    close(made, piece(lathe.torch.wrap("causal")(*turned, cu_q=cu), 2, (5, 3)), "packed")
+
+
+def gathered_inputs():
+    """Gates that are made from own tokens, and gathered: their gradients come back to the ranks."""
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 8, 16, dtype=torch.float64) for _ in range(3))
+    gates = torch.randn(1, 2, 8, dtype=torch.float64, requires_grad=True)
+    wanted = lathe.torch.wrap("forgetting")(q, k, v, gates=gates)
+    (gradient,) = torch.autograd.grad(wanted.square().sum(), gates)
+    mine = ld.shard(gates.detach(), 2).requires_grad_()
+    made = ld.wrap("forgetting", scheme="gather")(*(ld.shard(x, 2) for x in (q, k, v)), gates=ld.gather(mine, 2))
+    made.square().sum().backward()
+    close(mine.grad, ld.shard(gradient, 2), "gates")

@@ -1,0 +1,105 @@
+"""lathe.torch.distributed on gloo: every shipped spec that can be cut, over 2, 3 and 4 ranks, beside one rank."""
+
+import pathlib
+
+import lathe
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch.distributed  # noqa: E402
+
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    pytest.skip("torch has no gloo", allow_module_level=True)
+import distributed_cases as cases  # noqa: E402
+from lathe.torch.distributed._rows import counts_rows  # noqa: E402
+import lathe.torch.distributed as ld  # noqa: E402
+from ranks import Ranks  # noqa: E402
+
+SPECS = pathlib.Path(__file__).parents[3] / "specs"
+
+
+@pytest.fixture(scope="module")
+def two():
+    ranks = Ranks(2)
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def three():
+    ranks = Ranks(3)
+    yield ranks
+    ranks.close()
+
+
+def shipped(kind):
+    ops = (lathe.load(file.stem) for file in sorted(SPECS.glob("*.lua")) if file.stem != "prelude")
+    return [op for op in ops if op.kind == kind]
+
+
+ATTENTION = [op.name for op in shipped("attention")]
+COUNTING = ["block_mask", "flamingo", "nsa_compressed"]
+CUT = [n for n in ATTENTION if n not in COUNTING]
+
+
+def test_what_counts_rows():
+    assert [n for n in ATTENTION if counts_rows(lathe.load(n))] == COUNTING
+
+
+def test_heads(two):
+    two.run(cases.attention_specs, ATTENTION, "heads", (5, 9), (11, 3))
+
+
+def test_gather(two):
+    two.run(cases.attention_specs, CUT, "gather", (5, 9), (11, 3))
+
+
+def test_three_ranks(three):
+    some = ["document", "dropout", "sinks", "forgetting", "alibi"]
+    three.run(cases.attention_specs, ATTENTION, "heads", (4, 0, 9), (7, 6, 0))
+    three.run(cases.attention_specs, some, "gather", (4, 0, 9), (7, 6, 0))
+
+
+def test_zigzag(two):
+    for scheme in ("heads", "gather"):
+        two.run(cases.attention_specs, ["causal", "document", "pair_bias", "sinks"], scheme, (8, 8), (8, 8), "zigzag")
+
+
+def test_keys(two, three):
+    names = [n for n in ATTENTION if lathe.load(n).joining.arguments]
+    two.run(cases.keys_are_whole, names, 3, (11, 6))
+    three.run(cases.keys_are_whole, names, 1, (0, 9, 5))
+
+
+def test_ranks_that_differ_are_told(two):
+    two.run(cases.different_calls)
+
+
+def test_what_cannot_be_cut_is_refused(two):
+    two.run(cases.refusals)
+    with pytest.raises(lathe.ArgumentError, match="a spec of rowwise, whose rows know nothing of each other"):
+        ld.wrap("rms_norm")
+
+
+def test_explain(two):
+    two.run(cases.explained)
+
+
+def test_wholly_masked_shards(two):
+    two.run(cases.wholly_masked)
+
+
+def test_layouts_and_lengths(two):
+    two.run(cases.layouts_and_lengths)
+
+
+def test_gathered_inputs(two):
+    two.run(cases.gathered_inputs)
+
+
+def test_a_rank_that_fails_leaves_no_hang():
+    ranks = Ranks(2, seconds=2)
+    (waiting, why), (failed, fault) = ranks.outcomes(cases.one_fails)
+    ranks.close()
+    assert not failed and "a fault of its own" in fault
+    assert not waiting and "RuntimeError" in why
