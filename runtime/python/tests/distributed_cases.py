@@ -172,8 +172,8 @@ def refusals():
     few = "1 key heads cannot be shared out to 2 ranks; scheme 'gather'"
     refused_alike(no, few, "full", (q, k, k), {"scheme": "heads"})
     x = {"first": torch.zeros(1, 1, dtype=torch.int32), "last": torch.ones(1, 1, dtype=torch.int32)}
-    refused_alike(no, "it counts queries, by at.row or at.len_q (flamingo.lua:5), and the queries of a rank are not all; "
-                  "scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": "gather"}, **x)  # fmt: skip
+    counts = "it counts queries, by at.row or at.len_q (flamingo.lua:5), and the queries of a rank are not all"
+    refused_alike(no, f"{counts}; scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": "gather"}, **x)
     refused_alike(no, "no scheme serves it over 2 ranks: heads: 1 key heads", "flamingo", (q, k, k), {}, **x)
     refused_alike(no, "it needs all queries on every rank", "full", (q, q, q), {"scheme": "keys"})
     trained = q.clone().requires_grad_()
@@ -241,6 +241,17 @@ def layouts_and_lengths():
     turned = [x.transpose(1, 2) for x in (q, k, v)]
     made = ld.wrap("causal")(*(piece(x, 2, (5, 3)) for x in turned), cu_q=cu)
     close(made, piece(lathe.torch.wrap("causal")(*turned, cu_q=cu), 2, (5, 3)), "packed")
+
+
+def keys_of_8_bits():
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    k, v = ((4 * x).to(torch.int8) for x in (k, v))
+    wanted = lathe.torch.wrap("causal")(q, k, v)
+    own = [ld.shard(x, 2) for x in (q, k, v)]
+    for scheme in ("heads", "gather"):
+        close(ld.wrap("causal", scheme=scheme)(*own), ld.shard(wanted, 2), scheme, 1e-6)
+    close(ld.wrap("causal", queries="whole")(q, *own[1:]), wanted, "keys", 1e-6)
 
 
 def gathered_inputs():

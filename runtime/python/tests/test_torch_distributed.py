@@ -93,6 +93,10 @@ def test_layouts_and_lengths(two):
     two.run(cases.layouts_and_lengths)
 
 
+def test_keys_of_8_bits(two):
+    two.run(cases.keys_of_8_bits)
+
+
 def test_gathered_inputs(two):
     two.run(cases.gathered_inputs)
 

@@ -25,14 +25,22 @@ def heads(p: Problem, results: tuple[str, ...]) -> list:
     each = p.heads // p.key_heads
     of_q = Cut(p.q_shards, tuple(each * n for n in groups))
     of_k = Cut(p.kv_shards, groups)
-    names = p.operands
-    cuts = [of_q if n in ("q", "q2") else of_k for n in names]
-    moved = dict(zip(names, ToHeads.apply(ranks, cuts, *(p.tensors[n] for n in names))))
+    cut = lambda n: of_q if n in ("q", "q2") else of_k
+    moved = _moved(p, p.operands, lambda names, xs: ToHeads.apply(ranks, [cut(n) for n in names], *xs))
     first = each * sum(groups[: ranks.me])
     q_start = {} if p.packed or p.numbers.get("q_start") is None else {"q_start": p.q_start}
     own = of_q.heads[ranks.me]
     made = _made(wrap(p.op, results=results)(**moved, **p.inputs, **p.others, **q_start, **p.places(first, own)))
     return _back(ranks, of_q, made)
+
+
+def _moved(p: Problem, names: tuple[str, ...], move) -> dict:
+    """Operands as `move` makes them, those of one dtype together: keys may be of 8 bits beside queries of 16."""
+    moved = {}
+    for dtype in dict.fromkeys(p.tensors[n].dtype for n in names):
+        alike = [n for n in names if p.tensors[n].dtype == dtype]
+        moved |= dict(zip(alike, move(alike, [p.tensors[n] for n in alike])))
+    return moved
 
 
 def _back(ranks, cut: Cut, made: list) -> list:
@@ -47,8 +55,7 @@ def _back(ranks, cut: Cut, made: list) -> list:
 
 def gather(p: Problem, results: tuple[str, ...]) -> list:
     """All keys, and own queries: k and v of all ranks are gathered, their gradients go back as sums."""
-    names = p.keys
-    moved = dict(zip(names, Gather.apply(p.ranks, p.kv_shards, 2, *(p.tensors[n] for n in names))))
+    moved = _moved(p, p.keys, lambda names, xs: Gather.apply(p.ranks, p.kv_shards, 2, *xs))
     function = wrap(p.op, results=results)
     made = []
     for run in p.q_shards.runs[p.ranks.me]:
