@@ -79,6 +79,8 @@ linear_elu forward sm_80 dtype=bf16,h=16,t=1024,d=64 linear_additive
 gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_sm90
 delta_rule forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_delta
 kda forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta
+gdn2 forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta
+rwkv7 forward sm_80 dtype=bf16,h=16,t=4096,d=64 linear_dplr
 mamba2 backward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_additive_bwd_sm90
 gated_delta backward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd_sm90
 gated_delta backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd

@@ -314,10 +314,14 @@ linear_files() {
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
+        gen comba dtype=bf16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
+        gen rwkv7 dtype=bf16,h=16,t=4096,d=64 $arch linear_dplr forward
         spills=96 # logarithms of 16 tokens of 256 channels stay in registers, beside T as two numbers
         gen kda dtype=f16,h=16,t=4096,d=256 $arch linear_keyed_delta forward
         [ $arch != sm_80 ] || spills=352 # by mma.sync: some thirty words a chunk
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward
+        gen gdn2 dtype=f16,h=16,t=4096,d=256 $arch linear_keyed_delta forward
+        gen dplr dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_dplr forward
     done
     for spec in gla hgrn2 rwkv6 simple_gla mamba2; do
         spills=96 # held to 512 threads on an SM

@@ -35,6 +35,12 @@ const char *linear_decay_text(enum decay_form form)
     return text[form];
 }
 
+bool linear_has_vectors(const struct ir *ir)
+{
+    const struct ir_linear *l = &ir->linear;
+    return l->reader.n_roots + l->writer.n_roots > 0 || l->read_first;
+}
+
 bool linear_reads_key(const struct ir *ir)
 {
     const struct ir_mod *key = &ir->mod[MOD_KEY];

@@ -17,6 +17,8 @@ enum decay_form {
 };
 enum decay_form linear_decay_form(const struct ir *ir);
 const char *linear_decay_text(enum decay_form form); /* "per token" */
+/* Do tokens read or write by vectors other than their keys, or ahead of the decay? */
+bool linear_has_vectors(const struct ir *ir);
 /* Does key_mod read k as it is given? Else there is no such argument: keys are made of inputs alone. */
 bool linear_reads_key(const struct ir *ir);
 /* The input over "seqs" that is read at at.b, or -1. In packed sequences b is 1 and at.b is 0 for all of

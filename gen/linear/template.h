@@ -67,7 +67,7 @@ struct linear_template {
 };
 extern const struct linear_template linear_recurrent, linear_recurrent_bwd, linear_additive,
     linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90, linear_delta_bwd,
-    linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd;
+    linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd, linear_dplr;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 
@@ -97,6 +97,8 @@ enum keyed_use {
  */
 int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_use use);
 int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use);
+/* Bytes of rule_layout of linear/rule_prepare.cuh: of a rule with vectors of its own. */
+int linear_rule_layout(const struct kernel_request *r, int pad);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
 /* And of those whose warps have 16 value channels each: how many a block has. */

@@ -79,9 +79,10 @@ static void tell(const struct kernel_request *r, struct plan *plan)
     const struct linear_plan *to = &plan->linear;
     int n = snprintf(
         plan->reason, sizeof plan->reason,
-        "decay %s with the delta rule: %d tokens at a time, a block for each chunk, then %d blocks a head "
+        "decay %s with the delta rule%s: %d tokens at a time, a block for each chunk, then %d blocks a head "
         "and sequence, each with %d value channels; ",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices,
+        linear_decay_text(linear_decay_form(r->ir)),
+        linear_has_vectors(r->ir) ? " and vectors of its own" : "", CHUNK, to->chunk_slices,
         to->column_warps * WARP_COLUMNS);
     if (linear_has_pieces(to))
         n += snprintf(plan->reason + n, sizeof plan->reason - (size_t)n,
@@ -99,8 +100,12 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
     fill_bytes(r, to, pad, KEYED_PIECES);
     choose_pieces(r, to, pad);
+    if (linear_has_vectors(r->ir)) /* by how much a token may make a state larger is known of its key alone */
+        to->pieces = 1;
     if (!linear_has_pieces(to))
         fill_bytes(r, to, pad, KEYED_WHOLE);
+    if (linear_has_vectors(r->ir))
+        to->inverse = linear_rule_layout(r, pad);
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
     if (!linear_has_room(r, most, why))
         return false;
@@ -122,7 +127,7 @@ static void launches(struct forward *f)
     if (linear_has_pieces(to))
         forward_place_parts(f);
     forward_few(f);
-    forward_ahead(f, "prepare");
+    forward_ahead(f, linear_has_vectors(f->e->spec) ? "prepare_rule" : "prepare");
     if (linear_has_pieces(to)) {
         f->pieces = to->pieces;
         (void)forward_of_pieces(f, "chunks", to->chunk_slices);

@@ -66,6 +66,7 @@ static const struct launch_file BESIDE[] = {MODS,
 static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"mod_o", "heads/vector_mod.cuh"},
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
+                                                  {"prepare_rule", "linear/rule_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},
                                                   {NULL, NULL}};
 static const struct launch_file BACK_BY_TOKEN[] = {BEGIN,
@@ -86,6 +87,7 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
     .serves = {.dtypes = (of), dims, .takes = LINEAR_TAKES(DECAY) | (more), .only = LINEAR_TAKES(DELTA)}
 #define BF16        1u << LATHE_BF16
 #define NORMALISERS LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(F16_NORMALISER) | LINEAR_TAKES(BONUS_NORMALISED)
+#define VECTORS     LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER) | LINEAR_TAKES(READ_FIRST)
 #define EVERYTHING                                                                                           \
     LINEAR_SLOTS_ALL | NORMALISERS | LINEAR_TAKES(READ_FIRST) | LINEAR_TAKES(KEY_DECAY) |                    \
         LINEAR_TAKES(VALUE_DECAY) | LINEAR_TAKES(ALL_TOKENS)
@@ -106,7 +108,13 @@ const struct template_row linear_templates[] = {
      .lengths = linear_delta_lengths},
     {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE), DELTA_RULE(BF16, DIMS(128, 256), 0)},
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY)), .lengths = linear_keyed_lengths},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS),
+     .lengths = linear_keyed_lengths},
+    {FORWARD(linear_dplr, "dplr.cuh", BESIDE_KEYED),
+     .serves = {.dtypes = SERVES_HALVES,
+                DIMS(256, 256),
+                .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
+                .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
     {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
     {BACKWARD(linear_additive_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,
      SERVES(BF16, DIMS(128, 128), 0)},

@@ -514,6 +514,7 @@ bool cases_make(struct case_list *list, bool full)
     group_given(list);
     group_linear(list, full);
     group_served(list);
+    group_rules(list);
     group_sequences(list, full);
     group_pages(list, full);
     group_decode(list, full);

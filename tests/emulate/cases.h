@@ -117,6 +117,7 @@ void group_given(struct case_list *list);                   /* cases_given.c */
 void group_positions(struct case_list *list, bool full);    /* cases_positions.c */
 void group_linear(struct case_list *list, bool full);       /* cases_linear.c */
 void group_served(struct case_list *list);                  /* cases_served.c */
+void group_rules(struct case_list *list);                   /* cases_rules.c */
 void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c */
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */

@@ -27,9 +27,12 @@ TEST(each_form_has_its_kernel)
         {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta_sm90"},
         {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_keyed_delta"},
         {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_keyed_delta"},
-        {"rwkv7", "dtype=bf16,h=16,t=4096,d=64", "linear_recurrent"},
-        {"comba", "dtype=bf16,h=16,t=4096,d=128", "linear_recurrent"},
-        {"precond_kda", "dtype=f16,h=16,t=4096,d=128", "linear_recurrent"},
+        {"rwkv7", "dtype=bf16,h=16,t=4096,d=64", "linear_dplr"},
+        {"iplr", "dtype=f16,h=16,t=4096,d=256", "linear_dplr"},
+        {"dplr", "dtype=f32,h=16,t=4096,d=128", "linear_recurrent"},
+        {"comba", "dtype=bf16,h=16,t=4096,d=128", "linear_keyed_delta"},
+        {"gdn2", "dtype=bf16,h=16,t=4096,d=256", "linear_keyed_delta"},
+        {"precond_kda", "dtype=f16,h=16,t=4096,d=128", "linear_keyed_delta"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
@@ -144,6 +147,37 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
         {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "a decay per value channel", {0}},
     };
     check_answers(&asked, row, sizeof row / sizeof *row);
+}
+
+/* So does what is written beside v: a tile and two triangles of a chunk more. */
+TEST(a_decay_plus_low_rank_goes_in_chunks)
+{
+    static const struct asked asked = {
+        "linear_dplr", LATHE_FORWARD, {NUMBER(chunk_slices), NUMBER(column_warps), NUMBER(smem_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "rwkv7", "dtype=bf16,t=64,d=64", NULL, {1, 4, 516 * 64 + 25600 + 8192}},
+        {&A100, "dplr", "dtype=f16,t=64,d=256,d_v=40", NULL, {1, 3, 516 * 256 + 25600 + 6144}},
+        {&RTX4090, "iplr", "dtype=bf16,t=64,d=72,d_v=16", NULL, {1, 1, 516 * 128 + 25600 + 2048}},
+        {&RTX4090, "rwkv7", "dtype=bf16,t=64,d=256", "bytes of shared memory", {0}},
+        {&H100, "rwkv7", "dtype=f32,t=64,d=64", "it takes f16 and bf16", {0}},
+        {&H100, "gdn2", "dtype=bf16,t=64,d=64", "slot delta (linear_recurrent and linear_keyed_delta", {0}},
+        {&H100, "gla", "dtype=bf16,t=64,d=64", "no slot reader", {0}},
+    };
+    check_answers(&asked, row, sizeof row / sizeof *row);
+}
+
+/* Where tokens have vectors of their own nothing is known of how much one makes a state larger. */
+TEST(a_rule_with_vectors_is_never_cut)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick_pass("kda", LATHE_FORWARD, "dtype=bf16,seqs=1,h=2,t=32768,d=128", &H100, &plan, &err),
+             LATHE_OK);
+    CHECK(plan.linear.pieces > 1);
+    CHECK_EQ(pick_pass("gdn2", LATHE_FORWARD, "dtype=bf16,seqs=1,h=2,t=32768,d=128", &H100, &plan, &err),
+             LATHE_OK);
+    CHECK_EQ(plan.linear.pieces, 1);
+    CHECK_HAS(plan.reason, "the delta rule and vectors of its own: 64 tokens at a time");
 }
 
 /* And on Hopper by wgmma, where it does not depend on the channel. */

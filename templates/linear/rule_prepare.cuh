@@ -1,0 +1,482 @@
+// linear/rule_prepare.cuh: kernel: what is of a chunk of 64 tokens alone (struct ruled), where tokens read the state
+// and write by vectors of their own.
+//
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare_rule of shared memory. As
+// linear/keyed_delta_prepare.cuh does it: a warp has a step of 16 tokens. With c the sums of a channel's logarithms
+// from its step's start on and L all that the step loses, its tokens read with e^(c - b) and write with e^(L - b - c),
+// where b is 0, or half of L in a group of 64 channels that is mild (linear/channel_logs.cuh). Where a reads ahead of
+// the decay, its c is that of the token before. Pairs of one step are products of these in mild groups, and sums one by
+// one in others; pairs of two steps are products with what is between them in the middle, which is e^0 at most.
+#pragma once
+#include "linear/channel_logs.cuh"
+#include "linear/inverse_tiles.cuh"
+#include "linear/rule_parts.cuh"
+#include "linear/triangle.cuh"
+
+namespace linear
+{
+
+struct rule_layout { // in shared memory, bytes; where tiles were the matrices will be
+    static constexpr int READ_Q = 0, READ_A = READ_Q + ruled::TILE, WRITE_X = READ_A + ruled::TILE;
+    static constexpr int WRITE_V = WRITE_X + ruled::TILE, TILES = WRITE_V + ruled::VALUE_TILE;
+    static constexpr int MATRIX = static_cast<int>(sizeof(matrix));
+    static constexpr int BETA = max_of(TILES, 2 * MATRIX);
+    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;              // L of each step and channel,
+    static constexpr int BEGINS = ENDS + 4 * RULE_STEPS * KEY_PAD;    // b,
+    static constexpr int BETWEEN = BEGINS + 4 * RULE_STEPS * KEY_PAD; // and what is between two steps
+    static constexpr int SUMS = BETWEEN + 4 * (RULE_STEPS * (RULE_STEPS - 1) / 2) * KEY_PAD;
+    static constexpr int SUM = 4 * STEP * STEP, END = SUMS + RULE_STEPS * SUM; // pairs that are summed up one by one
+};
+
+// sums[i][j] += a_i e^(..) b_j' over the channels of a group, or =, of tiles of readers and writers; `left` is what
+// tokens leave. BEFORE: a token reads ahead of its own decay, and then nothing is said of its pair with itself.
+template <bool BEFORE>
+DEV void sum_rule_pairs(u32 readers, u32 writers, u32 sums, const float (&left)[STEP][2], int group, bool first)
+{
+#pragma unroll 1
+    for (int j = 0; j < STEP; j++) {
+        float b[2];
+        load_pair(pair_address(writers, j, group), b[0], b[1]);
+#pragma unroll
+        for (int half = 0; half < STEP; half += HALF_STEP) {
+            float weight[HALF_STEP];
+#pragma unroll
+            for (int n = 0; n < HALF_STEP; n++) {
+                const int i = half + n;
+                const float by[2] = {i > j ? left[i][0] : 1.0f, i > j ? left[i][1] : 1.0f};
+                float a[2];
+                load_pair(pair_address(readers, i, group), a[0], a[1]);
+                const float ahead = a[0] * b[0] + a[1] * b[1];
+                b[0] *= by[0];
+                b[1] *= by[1];
+                weight[n] = i < j ? 0.0f : BEFORE ? ahead : a[0] * b[0] + a[1] * b[1];
+            }
+            const float sum = sum_of_half(weight);
+            const u32 at = sums + static_cast<u32>(4 * ((half + lane_id() % HALF_STEP) * STEP + j));
+            if (lane_id() < HALF_STEP) {
+                store_shared(at, first ? sum : sum + load_shared(at));
+            }
+        }
+    }
+}
+
+// Sums of pairs of two steps in fragments of mma.sync: by q and by a, of each writer.
+struct rule_pairs {
+    float q[WRITERS][2][4];
+    float a[WRITERS][2][4];
+};
+
+template <class P> struct rule_chunk {
+    using operand = cfg::operand;
+    using layout = rule_layout;
+    static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
+    const P &p;
+    const work &w;
+    int place; // of the chunk
+    unsigned char *bytes, *to;
+    u32 shared;
+
+    DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
+    __device__ __forceinline__ u32 rows(int tile, int step) const
+    {
+        return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES);
+    }
+    __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
+    __device__ __forceinline__ matrix &matrix_of(int which) const
+    {
+        return *reinterpret_cast<matrix *>(bytes + which * layout::MATRIX);
+    }
+    DEV int writer(int n) { return n == 0 ? layout::WRITE_X : layout::WRITE_V; }
+    // f(element, row, column), of all pairs of a block.
+    template <class F> DEV void each_pair(float (&x)[2][4], const F &f)
+    {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            f(x[e / 4][e % 4], lane_id() / 4 + e % 4 / 2 * 8, e / 4 * 8 + lane_id() % 4 * 2 + e % 2);
+        }
+    }
+
+    // ---- vectors of tokens -------------------------------------------------------------------------
+
+    // q and k, k where a will be. Tokens that do not exist are zeros.
+    __device__ __forceinline__ void load() const
+    {
+        const int left = max(w.s.length - place - STEP * own(), 0);
+        const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
+        const i64 way = cfg::REVERSE ? -1 : 1;
+        load_step<KEY_PAD>(rows(layout::READ_Q, own()),
+                           elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
+                           way * p.q_t, left, cfg::D);
+        load_step<KEY_PAD>(rows(layout::READ_A, own()),
+                           elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
+                           way * p.k_t, left, cfg::D);
+        copy_commit();
+    }
+    // a and b of this warp's keys, rounded as they come to products.
+    __device__ __forceinline__ void make_vectors() const
+    {
+#pragma unroll 2
+        for (int i = 0; i < STEP; i++) {
+            const int at = place + STEP * own() + i;
+#pragma unroll
+            for (int g = 0; g < KEY_GROUPS; g++) {
+                const u32 in_tile = pair_address(static_cast<u32>(own() * STEP * swizzle<KEY_PAD>::ROW_BYTES), i, g);
+                const int channel = g * 64 + 2 * lane_id();
+                float k[2];
+                float a[2];
+                float b[2];
+                load_pair(shared + layout::READ_A + in_tile, k[0], k[1]);
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    a[c] = made_reader<variant>(p, w, at, channel + c, k[c]);
+                    b[c] = made_writer<variant>(p, w, at, channel + c, k[c]);
+                }
+                store_shared(shared + layout::READ_A + in_tile, pack<operand>(a[0], a[1]));
+                store_shared(shared + layout::WRITE_X + in_tile, pack<operand>(b[0], b[1]));
+                if constexpr (WRITERS > 1) {
+                    store_shared(shared + layout::WRITE_V + in_tile, pack<operand>(k[0], k[1]));
+                }
+            }
+        }
+    }
+
+    // ---- pairs of one step in groups that are not mild -----------------------------------------------
+
+    template <bool BEFORE> __device__ __forceinline__ void sum_groups(float (&x)[2][4], const channel_logs &logs,
+                                                                      int readers, int writers, u32 mild) const
+    {
+        const u32 sums = shared + static_cast<u32>(layout::SUMS + own() * layout::SUM);
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            if ((mild >> g & 1u) == 0) {
+                const bool first = (~mild & ((1u << g) - 1u)) == 0;
+                sum_rule_pairs<BEFORE>(rows(readers, own()), rows(writers, own()), sums, logs.x[g], g, first);
+            }
+        }
+        __syncwarp();
+        each_pair(x, [&](float &y, int row, int column) {
+            y = load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
+        });
+        __syncwarp();
+    }
+    // Returns a bit for each group that is mild. Vectors are as they were made.
+    __device__ __forceinline__ u32 sum_steep(channel_logs &logs, rule_pairs &of) const
+    {
+        u32 mild = 0;
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            mild |= logs.is_mild(g) ? 1u << g : 0u;
+        }
+        if (mild == EVERY_GROUP) {
+            return mild;
+        }
+        each_log(logs, mild, [](float &x) { x = exp2_approx(x); });
+#pragma unroll
+        for (int n = 0; n < WRITERS; n++) {
+            sum_groups<false>(of.q[n], logs, layout::READ_Q, writer(n), mild);
+            sum_groups<cfg::READS_BEFORE>(of.a[n], logs, layout::READ_A, writer(n), mild);
+        }
+        each_log(logs, mild, [](float &x) { x = again_log2(x); });
+        return mild;
+    }
+    // Of groups that are not mild.
+    template <class F> DEV void each_log(channel_logs &logs, u32 mild, const F &f)
+    {
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            if ((mild >> g & 1u) == 0) {
+#pragma unroll
+                for (int i = 0; i < STEP; i++) {
+                    f(logs.x[g][i][0]);
+                    f(logs.x[g][i][1]);
+                }
+            }
+        }
+    }
+
+    // ---- decays --------------------------------------------------------------------------------------
+
+    // For the other warps: L and b of this one's step.
+    __device__ __forceinline__ void tell(channel_logs &logs, u32 mild) const
+    {
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            logs.sum(g);
+            const float begin = (mild >> g & 1u) != 0 ? 0.5f : 0.0f;
+            const int at = own() * KEY_PAD + g * 64 + 2 * lane_id();
+            const float ends[2] = {logs.end(g, 0), logs.end(g, 1)};
+            const float begins[2] = {begin * ends[0], begin * ends[1]};
+            store_vec<2, float>(numbers(layout::ENDS) + at, ends);
+            store_vec<2, float>(numbers(layout::BEGINS) + at, begins);
+        }
+    }
+    // Sum of L of the steps from `first` on, ahead of `last`.
+    __device__ __forceinline__ float sum_of_ends(int first, int last, int channel) const
+    {
+        float sum = 0.0f;
+#pragma unroll
+        for (int step = 0; step < RULE_STEPS; step++) {
+            sum += step >= first && step < last ? numbers(layout::ENDS)[step * KEY_PAD + channel] : 0.0f;
+        }
+        return sum;
+    }
+    __device__ __forceinline__ float begin(int step, int channel) const
+    {
+        return numbers(layout::BEGINS)[step * KEY_PAD + channel];
+    }
+    DEV int between(int i, int j) { return (i * (i - 1) / 2 + j) * KEY_PAD; }
+    // What is between each two steps, and e^G_end.
+    __device__ __forceinline__ void fill_between() const
+    {
+        for (int n = static_cast<int>(threadIdx.x); n < KEY_PAD; n += THREADS) {
+#pragma unroll
+            for (int i = 1; i < RULE_STEPS; i++) {
+#pragma unroll
+                for (int j = 0; j < i; j++) {
+                    numbers(layout::BETWEEN)[between(i, j) + n] =
+                        exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
+                }
+            }
+            reinterpret_cast<float *>(to + ruled::FACTORS)[n] = exp2_approx(sum_of_ends(0, RULE_STEPS, n));
+        }
+    }
+    // Vectors in their places become what reads and writes within a step; the same from the chunk's start and to its
+    // end goes to memory.
+    __device__ __forceinline__ void weigh(const channel_logs &logs) const
+    {
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            float from[2];   // b
+            float behind[2]; // L - b
+            float before[2]; // all that the chunk has lost ahead of b,
+            float after[2];  // and loses from L - b on
+            float last[2];   // with what the token before has read
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int channel = g * 64 + 2 * lane_id() + c;
+                from[c] = begin(own(), channel);
+                behind[c] = logs.end(g, c) - from[c];
+                before[c] = exp2_approx(sum_of_ends(0, own(), channel) + from[c]);
+                after[c] = exp2_approx(sum_of_ends(own() + 1, RULE_STEPS, channel) + from[c]);
+                last[c] = exp2_approx(-from[c]);
+            }
+#pragma unroll
+            for (int i = 0; i < STEP; i++) {
+                const u32 at = pair_address(static_cast<u32>(own() * STEP * swizzle<KEY_PAD>::ROW_BYTES), i, g);
+                float reads[2];
+                float writes[2];
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    reads[c] = exp2_approx(logs.x[g][i][c] - from[c]);
+                    writes[c] = exp2_approx(behind[c] - logs.x[g][i][c]);
+                    last[c] = cfg::READS_BEFORE ? last[c] : reads[c];
+                }
+                put(layout::READ_Q, ruled::READ_Q, at, reads, before);
+                put(layout::READ_A, ruled::READ_A, at, last, before);
+                put(layout::WRITE_X, ruled::WRITE_X, at, writes, after);
+                if constexpr (WRITERS > 1) {
+                    put(layout::WRITE_V, ruled::WRITE_V, at, writes, after);
+                }
+                last[0] = reads[0];
+                last[1] = reads[1];
+            }
+        }
+    }
+    __device__ __forceinline__ void put(int tile, int which, u32 at, const float (&within)[2],
+                                        const float (&by)[2]) const
+    {
+        float x[2];
+        load_pair(shared + static_cast<u32>(tile) + at, x[0], x[1]);
+        x[0] *= within[0];
+        x[1] *= within[1];
+        store_shared(shared + static_cast<u32>(tile) + at, pack<operand>(x[0], x[1]));
+        *reinterpret_cast<u32 *>(to + which + at) = pack<operand>(x[0] * by[0], x[1] * by[1]);
+    }
+
+    // ---- products ------------------------------------------------------------------------------------
+
+    // Writers of another step, times what is between it and this warp's.
+    DEV void pass(u32 (&b)[4], const float *factors)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float by[2];
+            load_vec<2, float>(factors + 8 * half + lane_id() % 4 * 2, by);
+#pragma unroll
+            for (int i = half; i < 4; i += 2) {
+                float low;
+                float high;
+                unpack<operand>(b[i], low, high);
+                b[i] = pack<operand>(low * by[0], high * by[1]);
+            }
+        }
+    }
+    // += what this warp's step reads of step j; of the same step, the channels of mild groups.
+    __device__ __forceinline__ void multiply(rule_pairs &x, int j, u32 mild) const
+    {
+        const u32 q = rows(layout::READ_Q, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        const u32 a = rows(layout::READ_A, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        const float *factors = numbers(layout::BETWEEN) + between(own(), j);
+#pragma unroll
+        for (int i = 0; i < KEY_PAD / 16; i++) {
+            if (j == own() && (mild >> i / 4 & 1u) == 0) {
+                continue;
+            }
+            u32 of_q[4];
+            u32 of_a[4];
+            load_matrix4(of_q, swizzle<KEY_PAD>::along(q, 2 * i));
+            load_matrix4(of_a, swizzle<KEY_PAD>::along(a, 2 * i));
+#pragma unroll
+            for (int n = 0; n < WRITERS; n++) {
+                u32 b[4];
+                load_matrix4(b, swizzle<KEY_PAD>::along(rows(writer(n), j) + lane_offset_b<KEY_PAD>(lane_id()), 2 * i));
+                if (j != own()) {
+                    pass(b, factors + 16 * i);
+                }
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    mma_16x8x16<operand>(x.q[n][c], of_q, b[2 * c], b[2 * c + 1]);
+                    mma_16x8x16<operand>(x.a[n][c], of_a, b[2 * c], b[2 * c + 1]);
+                }
+            }
+        }
+    }
+    DEV void copy_pairs(float (&x)[2][4], const float (&from)[2][4])
+    {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            x[e / 4][e % 4] = from[e / 4][e % 4];
+        }
+    }
+    // Of a step's own pairs those with tokens before, by q also with the token itself.
+    DEV void keep_pairs(rule_pairs &x)
+    {
+#pragma unroll
+        for (int n = 0; n < WRITERS; n++) {
+            each_pair(x.q[n], [](float &y, int row, int column) { y = column <= row ? y : 0.0f; });
+            each_pair(x.a[n], [](float &y, int row, int column) { y = column < row ? y : 0.0f; });
+        }
+    }
+    // A block of pairs as the first operand, or as the second one.
+    __device__ __forceinline__ void store_pairs(const float (&x)[2][4], int which, int j, bool first) const
+    {
+        const u32 low = pack<operand>(x[0][2], x[0][3]);
+        const u32 high = pack<operand>(x[1][0], x[1][1]);
+        *reinterpret_cast<uint4 *>(to + which + ruled::block(own(), j) + 16 * lane_id()) = make_uint4(
+            pack<operand>(x[0][0], x[0][1]), first ? low : high, first ? high : low, pack<operand>(x[1][2], x[1][3]));
+    }
+    // All that a walk needs of pairs but N of b, of which T is made.
+    __device__ __forceinline__ void leave_pairs(const rule_pairs &x, int j) const
+    {
+        store_pairs(x.q[0], ruled::PAIRS_X, j, true);
+        if constexpr (WRITERS > 1) {
+            store_pairs(x.q[WRITERS - 1], ruled::PAIRS_V, j, true);
+            store_pairs(x.a[WRITERS - 1], ruled::SEEN_V, j, false);
+        }
+    }
+    // diag(beta) N, or -N, where nobody needs the tiles any more.
+    __device__ __forceinline__ void store_products(float (&n)[RULE_STEPS][2][4], const float *beta) const
+    {
+#pragma unroll
+        for (int j = 0; j < RULE_STEPS; j++) {
+            each_pair(n[j], [&](float &x, int row, int column) { x *= cfg::DELTA ? beta[own() * STEP + row] : -1.0f; });
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const float two[2] = {n[j][r / 2][r % 2 * 2], n[j][r / 2][r % 2 * 2 + 1]};
+                store_vec<2, float>(
+                    &matrix_of(0)[own() * STEP + lane_id() / 4 + r % 2 * 8][j * STEP + r / 2 * 8 + lane_id() % 4 * 2],
+                    two);
+            }
+        }
+    }
+    // T, as the second operand; this warp's steps of rows are those of its number, so that each has blocks of every
+    // length.
+    __device__ __forceinline__ void store_inverse(const float *beta) const
+    {
+        const matrix &t = matrix_of(1);
+#pragma unroll
+        for (int i = 0; i < RULE_STEPS; i++) {
+            for (int j = own(); j <= i; j += RULE_STEPS) {
+                two_words word[4];
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const int row = i * STEP + lane_id() / 4 + n / 2 * 8;
+                    const int column = j * STEP + lane_id() % 4 * 2 + n % 2 * 8;
+                    float two[2];
+                    load_vec<2, float>(&t[row][column], two);
+                    const float by[2] = {cfg::DELTA ? beta[column] : 1.0f, cfg::DELTA ? beta[column + 1] : 1.0f};
+                    word[n] =
+                        two_words::of(column <= row ? by[0] * two[0] : 0.0f, column + 1 <= row ? by[1] * two[1] : 0.0f);
+                }
+                uint4 *mine = reinterpret_cast<uint4 *>(to + ruled::INVERSE + ruled::block(i, j)) + lane_id();
+                mine[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
+                mine[ruled::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void run() const
+    {
+        float *beta = numbers(layout::BETA);
+        rule_pairs own_step = {};
+        float n[RULE_STEPS][2][4] = {};
+        u32 mild;
+        load();
+        {
+            channel_logs logs;
+            logs.fetch(p, w, place + STEP * own());
+            if (cfg::DELTA && threadIdx.x < CHUNK_TOKENS) {
+                beta[threadIdx.x] = w.beta(p, place + static_cast<int>(threadIdx.x));
+            }
+            copy_wait<0>();
+            __syncwarp();
+            make_vectors();
+            __syncwarp();
+            mild = sum_steep(logs, own_step);
+            tell(logs, mild);
+            __syncthreads();
+            weigh(logs);
+            fill_between();
+        }
+        __syncthreads();
+        multiply(own_step, own(), mild);
+        keep_pairs(own_step);
+        leave_pairs(own_step, own());
+#pragma unroll
+        for (int j = 0; j < RULE_STEPS; j++) {
+            if (j < own()) {
+                rule_pairs other = {};
+                multiply(other, j, 0);
+                leave_pairs(other, j);
+                copy_pairs(n[j], other.a[0]);
+            } else if (j == own()) {
+                copy_pairs(n[j], own_step.a[0]);
+            }
+        }
+        __syncthreads();
+        store_products(n, beta);
+        __syncthreads();
+        invert_triangle(matrix_of(0), matrix_of(1));
+        store_inverse(beta);
+    }
+};
+
+} // namespace linear
+
+namespace smem_bytes
+{
+constexpr int prepare_rule = linear::rule_layout::END;
+}
+
+#if LATHE_COMPILED(prepare_rule)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(prepare_rule)(const __grid_constant__ linear_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    const linear::inverse_work at = linear::find_chunk(p);
+    if (at.place < at.w.s.length) {
+        unsigned char *to = linear::ruled::of(p, at.w.s, at.w.h, at.place);
+        linear::rule_chunk<linear_params>{p, at.w, at.place, shared_bytes, to, shared_address(shared_bytes)}.run();
+    }
+}
+#endif

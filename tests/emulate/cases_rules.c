@@ -1,0 +1,78 @@
+/*
+ * cases_rules.c: the matrix of linear attention whose tokens read the state and write by vectors of their
+ * own, in chunks: with the delta rule (GDN-2, Comba), and where what is read is written beside v (DPLR,
+ * RWKV-7).
+ *
+ * In: nothing. Out: cases at the end of the list; see cases.c.
+ */
+#include "cases.h"
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+#define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
+
+struct shape {
+    int b, h, h_k, t, seqs, slots;
+    enum layout layout;
+    const char *without; /* names between spaces */
+};
+
+/* Beside ends of chunks of 64 tokens and of steps of 16; packed sequences of which some are empty, a pool of
+   states in which one sequence has none; a first state, or none; a step of generation. */
+static const struct shape SHAPES[] = {
+    {2, 2, 1, 63, 2, 2, LAYOUT_PADDED, " cu state_index "},
+    {1, 2, 2, 64, 1, 1, LAYOUT_COMPACT, " cu state_index state dstate_out "},
+    {1, 2, 1, 145, 1, 1, LAYOUT_MISALIGNED, " cu state_index "},
+    {1, 4, 2, 200, 6, 7, LAYOUT_SWAPPED, " "},
+    {1, 2, 1, 260, 6, 6, LAYOUT_SPREAD, " state_index "},
+    {3, 2, 1, 1, 3, 5, LAYOUT_COMPACT, " cu "},
+};
+
+static void add(struct case_list *list, struct test_case c, const struct shape *s)
+{
+    c.dim[SYM_B] = s->b;
+    c.dim[SYM_H] = s->h;
+    c.dim[SYM_H_K] = s->h_k;
+    c.dim[SYM_T] = s->t;
+    c.dim[SYM_SEQS] = s->seqs;
+    c.dim[SYM_SLOTS] = c.pass == LATHE_BACKWARD ? s->seqs : s->slots;
+    c.layout = s->layout;
+    c.without = s->without;
+    case_add(list, &c);
+}
+
+/* Vectors of their own, ahead of the decay and behind it; decays of every form; keys that are alike, gates
+   that are mild, steep, and leave nothing. */
+static const struct inline_spec ONE[] = {{SPEC(delta_reader)}, {SPEC(delta_writer)}, {SPEC(delta_first)},
+                                         {SPEC(rule_resets)},  {SPEC(rule_mixed)},   {SPEC(rule_alike)},
+                                         {"comba", NULL},      {"gdn2", NULL},       {"precond_kda", NULL}};
+static const struct inline_spec TWO[] = {
+    {SPEC(read_and_write)}, {SPEC(read_before)}, {SPEC(read_backwards)}, {SPEC(low_rank_resets)},
+    {SPEC(low_rank_alike)}, {"rwkv7", NULL},     {"dplr", NULL},         {"iplr", NULL}};
+
+/* Head dims of one group of 64 key channels to four, value channels of one warp to several blocks. */
+static void add_forward(struct case_list *list, const struct inline_spec *spec, int n,
+                        const char *template_name)
+{
+    static const int DIMS[][2] = {{128, 72}, {64, 128}, {256, 40}, {40, 16}, {136, 200}, {16, 48}};
+    for (int k = 0; k < n; k++)
+        for (int d = 0; d < 2; d++) {
+            const int *dim = DIMS[d == 0 ? k % 2 : 1 + k % 5];
+            struct test_case c =
+                case_of_attention("linear", spec[k].name, spec[k].text, (k + d) % 2 ? LATHE_F16 : LATHE_BF16,
+                                  dim[0], dim[1], (k + d) % 3 ? 90 : 80);
+            c.group = "linear_rules";
+            c.template_name = template_name;
+            for (int s = 0; s < COUNT(SHAPES); s++)
+                if ((s + k + d) % 2 == 0 || s == 3)
+                    add(list, c, &SHAPES[s]);
+            c.in_place = true;
+            add(list, c, &SHAPES[(k + d) % COUNT(SHAPES)]);
+        }
+}
+
+void group_rules(struct case_list *list)
+{
+    add_forward(list, ONE, COUNT(ONE), "linear_keyed_delta");
+    add_forward(list, TWO, COUNT(TWO), "linear_dplr");
+}
