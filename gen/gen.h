@@ -27,6 +27,7 @@
 #include "gen/host/call.h"
 #include "gen/elementwise/gradient.h"
 #include "gen/attention/mask_tiles.h"
+#include "gen/attention/places.h"
 #include "gen/plan/plan.h"
 #include "gen/pipeline/devices.h"
 #include "gen/pipeline/explain.h"

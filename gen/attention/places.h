@@ -23,5 +23,9 @@ bool places_sums_fit(const struct ir *ir, const struct signature *sig, const str
 /* In a signature with all of its arguments: inputs that have a place for each head or key have one for each
  * of all, where a call has a part. */
 void sign_whole_inputs(struct signature *s, const struct ir *ir);
+/* May a call have some of the queries alone? Not where a formula reads at.row or at.len_q for their own sake,
+   which count the rows of a call: at.row is what finds a row of an input over "q", and nothing else finds
+   one. *line: of the spec, where it is otherwise. */
+bool places_by_query(const struct ir *ir, int *line);
 
 #endif

@@ -69,6 +69,11 @@ struct lathe_spec {        /* spec.c */
     bool shipped;
 };
 void lathe__spec_release(struct lathe_spec *spec);
+/* One reference more. */
+void lathe__spec_keep(const lathe_spec *spec);
+/* May a call have some of the queries alone? False: *line of the spec reads places that such a call counts
+   anew; 0: no memory. */
+bool lathe__spec_by_query(const lathe_spec *spec, int *line);
 
 struct lathe_kernel { /* kernel.c */
     atomic_int references;

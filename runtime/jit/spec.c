@@ -18,6 +18,16 @@ void lathe__spec_release(struct lathe_spec *spec)
     free(spec);
 }
 
+void lathe__spec_keep(const lathe_spec *spec)
+{
+    atomic_fetch_add(&((lathe_spec *)spec)->references, 1);
+}
+
+bool lathe__spec_by_query(const lathe_spec *spec, int *line)
+{
+    return places_by_query(spec->ir, line);
+}
+
 static void describe_pass(struct lathe_spec *spec, lathe_pass pass)
 {
     struct signature *sig = &spec->sig[pass];

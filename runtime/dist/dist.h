@@ -1,0 +1,165 @@
+/*
+ * dist.h: private to schemes over ranks. A scheme is one function that walks through its steps: buffers,
+ * copies, launches, calls of the transport. It runs once without data when an object is made, which gets its
+ * kernels, counts what is sent and measures the workspace; and once for each launch, which takes the same
+ * kernels in the same order.
+ */
+#ifndef LATHE_RT_DIST_H
+#define LATHE_RT_DIST_H
+
+#include <stdbool.h>
+
+#include "lathe_dist.h"
+#include "lathe_inspect.h"
+#include "runtime/base/base.h"
+
+enum { MOST_IN_CALL = 64, MOST_KERNELS = 4096, MOST_PIECES = 2 };
+
+struct tensor { /* what a lathe_arg says, with its shape and strides inside */
+    const char *name;
+    char *data;
+    lathe_dtype dtype;
+    int ndim;
+    int64_t shape[LATHE_MAX_DIMS], stride[LATHE_MAX_DIMS];
+};
+
+struct call { /* the arguments of a launch */
+    int n;
+    struct tensor t[MOST_IN_CALL];
+};
+
+struct stretch { /* tokens of a rank that follow each other: from `local` among its own, from `first` among
+                    all */
+    int64_t local, first, n;
+};
+
+/* Maps of points that lie between launches. */
+enum map { MAP_COPY, MAP_ADD, MAP_ZERO, MAPS };
+
+struct walk;
+struct scheme {
+    const char *name;
+    lathe_status (*steps)(struct walk *w);
+};
+extern const struct scheme lathe__dist_keys, lathe__dist_heads, lathe__dist_gather;
+
+struct lathe_dist {
+    lathe_ctx *ctx;
+    const struct lathe_spec *spec; /* the caller's while the object is made; kernels keep it */
+    lathe_pass pass;
+    lathe_transport t;
+    lathe_dist_options o; /* q_tokens and kv_tokens NULL */
+    const struct scheme *scheme;
+    int64_t *q_tokens, *kv_tokens; /* [ranks] */
+    int64_t q_all, kv_all;         /* their sums */
+    int64_t b, h, h_kv;
+    int n_args; /* arguments of the pass, as the object was made with */
+    struct tensor arg[MOST_IN_CALL];
+    lathe_spec *map[MAPS];
+    lathe_kernel **kernel;
+    int n_kernels, n_sends;
+    size_t sent;                /* bytes of a launch to other ranks */
+    size_t bytes, kernel_bytes; /* of the workspace: buffers, and behind them that of a kernel at a time */
+    char info[2048];
+};
+
+struct walk { /* one way through a scheme's steps */
+    struct lathe_dist *d;
+    bool dry; /* no data: kernels are got, sizes measured */
+    char *base;
+    size_t used, most;
+    int next; /* kernel */
+    lathe_stream stream;
+    lathe_error *err;
+    const lathe_arg *args; /* the caller's */
+    int n_args;
+    bool shares; /* several launches have shares of a gradient of an input, or one has some rows of it: they
+                    are added into what was set to 0 before */
+};
+
+/* ---- tensors.c --------------------------------------------------------------------------------------------
+ */
+
+/* The caller's argument as it is now; name NULL: it has none of that name. */
+struct tensor lathe__dist_arg(const struct walk *w, const char *name);
+/* n places from `first` along a dim. */
+struct tensor lathe__dist_slice(struct tensor t, int dim, int64_t first, int64_t n);
+/* A buffer in the workspace until w->used is put back to what it was. */
+char *lathe__dist_alloc(struct walk *w, size_t bytes);
+struct tensor lathe__dist_compact(struct walk *w, lathe_dtype dtype, int ndim, const int64_t *shape);
+/* Shaped as t, whose dims are b, heads, tokens, ..., but with so many heads and tokens, and the tokens
+   outermost in memory: what ranks have of it then lies one behind the other. */
+struct tensor lathe__dist_by_token(struct walk *w, struct tensor t, lathe_dtype dtype, int64_t heads,
+                                   int64_t tokens);
+size_t lathe__dist_token_bytes(struct tensor t); /* of a token of such a tensor */
+int64_t lathe__dist_count(struct tensor t);
+/* The dtype of parts, of sums and of shares beside t. */
+lathe_dtype lathe__dist_wide(lathe_dtype dtype);
+struct tensor lathe__dist_named(struct tensor t, const char *name);
+
+/* ---- walk.c ---------------------------------------------------------------------------------------------
+ */
+
+void lathe__dist_put(struct call *c, struct tensor t); /* in the place of one of its name */
+void lathe__dist_put_i32(struct call *c, const char *name, int32_t *value);
+/* A launch of a spec; map < MAPS: of the map, else of the object's spec. */
+lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lathe_pass pass,
+                                     const struct call *c);
+/* to = from; to += from; to = 0: elements of any strides and dtypes */
+lathe_status lathe__dist_copy(struct walk *w, struct tensor to, struct tensor from);
+lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor from);
+lathe_status lathe__dist_zero(struct walk *w, struct tensor to);
+
+/* ---- pieces.c: where the ranks' tokens are ------------------------------------------------------------- */
+
+int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct stretch piece[MOST_PIECES]);
+/* Key heads of a rank of scheme heads: from *first, *n of them. */
+void lathe__dist_heads_of(const struct lathe_dist *d, int rank, int64_t *first, int64_t *n);
+/* Position of query row 0 of all among all keys. */
+int64_t lathe__dist_q_start(const struct walk *w);
+
+/* ---- traffic.c: calls of the transport, counted ----------------------------------------------------------
+ */
+
+/* Tokens of all ranks, of a tensor whose tokens are outermost in memory: number `piece` of each rank's
+   pieces, from `from` to their places in `all`. */
+lathe_status lathe__dist_gather_tokens(struct walk *w, bool keys, int piece, struct tensor all,
+                                       struct tensor from);
+/* Sums of tokens of all ranks, f32 or f64: number `piece` of this rank's pieces. */
+lathe_status lathe__dist_scatter_tokens(struct walk *w, int piece, struct tensor to, struct tensor all);
+lathe_status lathe__dist_all_gather(struct walk *w, char *to, const size_t *place, const size_t *bytes,
+                                    const char *from);
+lathe_status lathe__dist_all_to_all(struct walk *w, char *to, const size_t *to_place, const size_t *to_bytes,
+                                    const char *from, const size_t *from_place, const size_t *from_bytes);
+lathe_status lathe__dist_reduce_scatter(struct walk *w, char *to, const char *from, const size_t *place,
+                                        const size_t *count, lathe_dtype dtype);
+
+/* ---- local.c: what a rank computes
+ * --------------------------------------------------------------------------- */
+
+struct local { /* a call of attention with some of the queries, keys and heads */
+    bool cut_q, cut_keys, cut_heads;
+    struct stretch q; /* own rows from q.local, of all from q.first; cut_q */
+    int64_t kv_first;
+    int64_t h_first, h; /* query heads */
+    int32_t q_start, kv_start, len_kv, h_start, n_h;
+    bool parts; /* part_o and part_rows are in the call, and no other result but gradients */
+};
+
+/* Tensors by key, [b,h_kv,kv,..], and their gradients, by the same numbers. */
+enum { KEYED = 3 };
+extern const char *const lathe__dist_keyed[KEYED], *const lathe__dist_keyed_back[KEYED];
+
+/* Add the caller's other arguments to a call that has what the scheme brings, launch it, add up shares. */
+lathe_status lathe__dist_local(struct walk *w, struct call *c, struct local *l);
+/* Is it the gradient of an input of the spec? */
+bool lathe__dist_is_share(const struct lathe_dist *d, const char *name);
+/* Zeros where shares of gradients of inputs are added up. */
+lathe_status lathe__dist_clear_shares(struct walk *w);
+/* Parts of rows [parts,b,h,q,..] of queries in that piece -> the caller's o and finals. */
+lathe_status lathe__dist_combine(struct walk *w, const struct stretch *q, struct tensor os,
+                                 struct tensor rows);
+struct tensor lathe__dist_part_o(struct walk *w, int64_t parts, int64_t q);
+struct tensor lathe__dist_part_rows(struct walk *w, int64_t parts, int64_t q);
+
+#endif

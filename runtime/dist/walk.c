@@ -1,0 +1,114 @@
+/*
+ * walk.c: launches on the way through a scheme's steps. In: a spec and its arguments. Out: at first a kernel,
+ * the size of its workspace; later its launch. A call without elements is none.
+ */
+#include "runtime/dist/dist.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void lathe__dist_put(struct call *c, struct tensor t)
+{
+    int i = 0;
+    while (i < c->n && strcmp(c->t[i].name, t.name) != 0)
+        i++;
+    if (i == MOST_IN_CALL)
+        return;
+    c->t[i] = t;
+    c->n += i == c->n;
+}
+
+void lathe__dist_put_i32(struct call *c, const char *name, int32_t *value)
+{
+    lathe__dist_put(c, (struct tensor){.name = name, .data = (char *)value, .dtype = LATHE_I32});
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------
+ */
+
+static lathe_status get_kernel(struct walk *w, const lathe_spec *spec, lathe_pass pass, const lathe_arg *arg,
+                               int n)
+{
+    struct lathe_dist *d = w->d;
+    size_t bytes = 0;
+    if (w->next == MOST_KERNELS)
+        return lathe__fail(w->err, LATHE_UNSUPPORTED, "dist: expected at most %d launches of a scheme",
+                           MOST_KERNELS);
+    if (w->next % 64 == 0) {
+        lathe_kernel **more = realloc(d->kernel, ((size_t)w->next + 64) * sizeof(lathe_kernel *));
+        if (!more)
+            return lathe__fail_memory(w->err);
+        d->kernel = more;
+    }
+    TRY(lathe_kernel_get(&d->kernel[w->next], d->ctx, spec, pass, arg, n, w->err));
+    d->n_kernels = ++w->next;
+    TRY(lathe_workspace_size(&bytes, d->kernel[w->next - 1], arg, n, w->err));
+    d->kernel_bytes = bytes > d->kernel_bytes ? bytes : d->kernel_bytes;
+    return LATHE_OK;
+}
+
+lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lathe_pass pass,
+                                     const struct call *c)
+{
+    lathe_arg arg[MOST_IN_CALL];
+    for (int i = 0; i < c->n; i++) {
+        const struct tensor *t = &c->t[i];
+        arg[i] = (lathe_arg){t->name, t->data, t->dtype, t->ndim, t->shape, t->stride};
+    }
+    if (w->dry)
+        return get_kernel(w, spec, pass, arg, c->n);
+    return lathe_launch(w->d->kernel[w->next++], arg, c->n, w->base + w->d->bytes, w->stream, w->err);
+}
+
+/* ---- maps -------------------------------------------------------------------------------------------------
+ */
+
+#define OVER "return elementwise { over = { 'a', 'b', 'c', 'e', 'f' }, operands = { "
+static const char *const TEXT[MAPS] = {
+    [MAP_COPY] = OVER "x = tensor('float') },\n"
+                      "  results = { y = tensor('float') }, forward = function(v) return v.x end }\n",
+    [MAP_ADD] = OVER "x = tensor('float'), z = tensor('float') },\n"
+                     "  results = { y = tensor('float', { alias = 'z' }) },\n"
+                     "  forward = function(v) return v.x + v.z end }\n",
+    [MAP_ZERO] = OVER "}, results = { y = tensor('float') }, forward = function() return 0.0 end }\n",
+};
+static const char *const NAME[MAPS] = {"dist_copy", "dist_add", "dist_zero"};
+
+static lathe_status launch_map(struct walk *w, enum map map, const struct call *c)
+{
+    lathe_spec **const spec = &w->d->map[map];
+    struct call one = *c;
+    if (lathe__dist_count(c->t[0]) == 0)
+        return LATHE_OK;
+    for (int i = 0; i < one.n; i++)
+        if (one.t[i].ndim == 0) { /* a number is a row of one */
+            one.t[i].ndim = 1;
+            one.t[i].shape[0] = one.t[i].stride[0] = 1;
+        }
+    if (!*spec)
+        TRY(lathe_spec_parse(spec, NAME[map], TEXT[map], strlen(TEXT[map]), w->err));
+    return lathe__dist_launch_spec(w, *spec, LATHE_FORWARD, &one);
+}
+
+lathe_status lathe__dist_copy(struct walk *w, struct tensor to, struct tensor from)
+{
+    struct call c = {0};
+    lathe__dist_put(&c, lathe__dist_named(to, "y"));
+    lathe__dist_put(&c, lathe__dist_named(from, "x"));
+    return launch_map(w, MAP_COPY, &c);
+}
+
+lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor from)
+{
+    struct call c = {0};
+    lathe__dist_put(&c, lathe__dist_named(to, "z"));
+    lathe__dist_put(&c, lathe__dist_named(from, "x"));
+    return launch_map(w, MAP_ADD, &c);
+}
+
+lathe_status lathe__dist_zero(struct walk *w, struct tensor to)
+{
+    struct call c = {0};
+    lathe__dist_put(&c, lathe__dist_named(to, "y"));
+    return launch_map(w, MAP_ZERO, &c);
+}
