@@ -1,7 +1,7 @@
 #!/bin/sh
 # guide.sh: every block of specs/guide, page after page in one folder: Lua headed `-- NAME.lua` is that file, and is sound unless its
 # name begins with wrong; lines of a shell run, and fail where they begin with `!`; C compiles; Python runs where NumPy is there,
-# and torch or transformers, if it imports that.
+# and torch, JAX or transformers, if it imports that.
 # Indented lines need a GPU or NVRTC: only that the tool knows their options is looked at. LATHE is the tool, LATHE_BUILD the build folder.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -51,6 +51,7 @@ block() { # block LANGUAGE FILE
     c) cp "$2" block.c && holds cc -std=c11 -Wall -Wextra -Werror -I "$root/include" -c block.c -o block.o ;;
     python)
         ! grep -q '^import torch' "$2" || "$python" -c 'import torch' 2>/dev/null || return
+        ! grep -q '^import jax' "$2" || "$python" -c 'import jax; jax.shard_map' 2>/dev/null || return
         ! grep -q '^import transformers' "$2" || "$python" -c 'import transformers' 2>/dev/null || return
         if [ -e "$build/liblathe.so" ] && "$python" -c 'import sys, numpy; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
             holds env LATHE_LIBRARY="$build/liblathe.so" PYTHONPATH="$root/runtime/python" "$python" "$2"

@@ -1,10 +1,10 @@
-"""What the tests of lathe.jax share: JAX on CPUs, two of them, and attention in plain jax.numpy."""
+"""What the tests of lathe.jax share: JAX on four CPUs, and attention in plain jax.numpy."""
 
 import os
 import shutil
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -37,7 +37,9 @@ enum { HOLDS_32_BITS, HOLDS_64_BITS, HOLDS_I64, HOLDS_U32, HOLDS_U64 };
 typedef union { int32_t i; uint32_t u; int64_t l; uint64_t ul; } number;
 typedef struct {
     int (*launch)(const void *, const arg_record *, int, void *, void *, error_record *);
-    const void *kernel;
+    const void *const *kernel; /* one for all devices, or, where they are several, that of each */
+    const int64_t *device;     /* their ordinals */
+    int64_t n_devices;
     const arg_record *arg; /* tensors that are read, results, then scalars, whose data is there */
     int64_t n, n_read, n_made, has_workspace, on_gpu, n_scalars;
     const scalar_record *scalar; /* the last ones of the arguments */
@@ -51,6 +53,28 @@ static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, const char *text)
     XLA_FFI_Error_Create_Args args = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, text,
                                       XLA_FFI_Error_Code_INVALID_ARGUMENT};
     return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+/* The kernel of the device that runs this; NULL: there is none. */
+static const void *find_kernel(const XLA_FFI_CallFrame *frame, const call_record *call, XLA_FFI_Error **error)
+{
+#ifdef LATHE_HAS_ORDINAL
+    if (call->n_devices > 1) {
+        XLA_FFI_DeviceOrdinal_Get_Args get = {XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE, NULL, frame->ctx, 0};
+        char text[128];
+        if ((*error = frame->api->XLA_FFI_DeviceOrdinal_Get(&get)) != NULL)
+            return NULL;
+        for (int64_t i = 0; i < call->n_devices; i++)
+            if (call->device[i] == get.device_ordinal)
+                return call->kernel[i];
+        snprintf(text, sizeof text, "lathe: device %d is none of those that kernels were prepared for",
+                 (int)get.device_ordinal);
+        *error = fail(frame, text);
+        return NULL;
+    }
+#endif
+    (void)frame, (void)error;
+    return call->kernel[0];
 }
 
 static void *data_of(void *buffer) { return ((XLA_FFI_Buffer *)buffer)->data; }
@@ -107,7 +131,7 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
 {
     arg_record arg[MAX_ARGS];
     number scalar[MAX_ARGS];
-    XLA_FFI_Error *error;
+    XLA_FFI_Error *error = NULL;
     error_record err;
     void *stream = NULL, *workspace = NULL;
     if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
@@ -121,6 +145,9 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
     int64_t address;
     memcpy(&address, ((XLA_FFI_Scalar *)frame->attrs.attrs[0])->value, sizeof address);
     const call_record *call = (const call_record *)(intptr_t)address;
+    const void *kernel = find_kernel(frame, call, &error);
+    if (!kernel)
+        return error;
     if (call->n > MAX_ARGS || frame->args.size != call->n_read + call->n_scalars ||
          frame->rets.size != call->n_made + call->has_workspace)
         return fail(frame, "lathe: the call has other operands than its record");
@@ -141,7 +168,7 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
         return error;
     for (int64_t i = 0; i < call->n_scalars; i++)
         arg[call->n - call->n_scalars + i].data = &scalar[i];
-    return call->launch(call->kernel, arg, (int)call->n, workspace, stream, &err) ? fail(frame, err.text) : NULL;
+    return call->launch(kernel, arg, (int)call->n, workspace, stream, &err) ? fail(frame, err.text) : NULL;
 }
 """
 
@@ -150,6 +177,8 @@ class CallRecord(ctypes.Structure):
     _fields_ = [
         ("launch", ctypes.c_void_p),
         ("kernel", ctypes.c_void_p),
+        ("device", ctypes.c_void_p),
+        ("n_devices", ctypes.c_int64),
         ("arg", ctypes.c_void_p),
         ("n", ctypes.c_int64),
         ("n_read", ctypes.c_int64),
@@ -179,6 +208,12 @@ def driver_functions() -> tuple[int, int]:
     return copy, wait
 
 
+@functools.cache
+def tells_devices() -> bool:
+    """Does this jaxlib tell a handler which device it runs on?"""
+    return "XLA_FFI_DeviceOrdinal_Get" in (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+
+
 def _folder() -> Path:
     base = os.environ.get("LATHE_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base) / "lathe-jax"
@@ -199,6 +234,7 @@ def _compile() -> Path:
         source, made = Path(work) / "handler.c", Path(work) / "handler.so"
         source.write_text(SOURCE)
         command = [compiler, "-O2", "-shared", "-fPIC", "-I", jax.ffi.include_dir(), str(source), "-o", str(made)]
+        command += ["-DLATHE_HAS_ORDINAL"] * tells_devices()
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise c.CompileError(f"lathe.jax: its handler does not compile: {done.stderr.strip()[:1500]}")

@@ -14,7 +14,8 @@ from .. import _layout, _library as c
 from .._arrays import HOST, compact, dtype_code
 from .._kernel import Call, Tensor, context_of
 from .._op import Op
-from ._handler import HOLDS, CallRecord, ScalarRecord, driver_functions, register
+from ._axes import alike, axes_of, varying
+from ._handler import HOLDS, CallRecord, ScalarRecord, driver_functions, register, tells_devices
 
 _DTYPES = {c.F32: jnp.float32, c.F16: jnp.float16, c.BF16: jnp.bfloat16, c.F64: jnp.float64, c.I32: jnp.int32,
            c.U8: jnp.uint8, c.F8_E4M3: jnp.float8_e4m3fn, c.F8_E5M2: jnp.float8_e5m2, c.I8: jnp.int8}  # fmt: skip
@@ -32,29 +33,32 @@ class Pass(NamedTuple):
     results: tuple[str, ...]
     numbers: tuple  # (name, value) of scalars that are constants of the program
     scalars: tuple[str, ...]  # those that are arrays of it, behind the tensors
+    dtypes: tuple = ()  # (name, dtype) of results that may have one of several
 
     @property
     def signature(self):
-        return self.op.gradient if self.which else self.op.forward
+        return (self.op.forward, self.op.gradient, self.op.joining)[self.which]
 
 
 class _Prepared:
-    """A kernel for operands of these shapes and dtypes, with the record that its calls carry."""
+    """Kernels for operands of these shapes and dtypes, one for each device, with the record that their calls carry."""
 
-    def __init__(self, work: Pass, forms: tuple, device: int):
+    def __init__(self, work: Pass, forms: tuple, devices: dict[int, int]):
         n = len(work.names)
         exact = any(dtype == np.float64 for dtype, _ in forms[:n])
         records = [self._given(work, name, *form) for name, form in zip(work.names, forms)]
         records += self._make_results(work, records)
         names = [(name, _kind(work, name, exact)) for name in (*dict(work.numbers), *work.scalars)]
-        self.call = Call(context_of(device), work.op._handle, work.which, records, names, [0] * len(records))
-        if self.call.workspace:
-            self.made.append(jax.ShapeDtypeStruct((self.call.workspace,), jnp.uint8))
-        self.records = self.call.take()
+        forms_of_call = work.op._handle, work.which, records, names, [0] * len(records)
+        self.calls = {ordinal: Call(context_of(device), *forms_of_call) for ordinal, device in devices.items()}
+        workspace = max(call.workspace for call in self.calls.values())
+        if workspace:
+            self.made.append(jax.ShapeDtypeStruct((workspace,), jnp.uint8))
+        self.records = next(iter(self.calls.values())).take()
         for place, (_, value) in zip(self.records.scalars, work.numbers):
             place.value = value
         self.n_results = len(work.results)
-        self._write_record(work, forms[n:], device)
+        self._write_record(work, forms[n:], workspace, HOST not in devices.values())
         self.launch = self._refusing_derivatives(work.op)
 
     @staticmethod
@@ -74,20 +78,23 @@ class _Prepared:
             shape = signature.result_shape(argument, shapes, sizes, absent)
             if shape is None:
                 raise c.ArgumentError(f"{work.op.name}: the size of '{name}' does not follow from the arrays given")
-            code = signature.result_dtype(argument, dtypes)
+            asked = dict(work.dtypes).get(name)
+            code = signature.result_dtype(argument, dtypes) if asked is None else dtype_code(np.dtype(asked), name)
             user = _layout.to_user(work.layout, work.op, argument, shape)
             self.made.append(jax.ShapeDtypeStruct(user, _DTYPES[code]))
             yield Tensor(name, code, *_layout.to_library(work.layout, work.op, argument, user, compact(user)))
 
-    def _write_record(self, work: Pass, scalar_forms, device: int) -> None:
+    def _write_record(self, work: Pass, scalar_forms, workspace: int, on_gpu: bool) -> None:
         held = [ScalarRecord(name.encode(), HOLDS[np.dtype(dtype).name])
                 for name, (dtype, _) in zip(work.scalars, scalar_forms)]  # fmt: skip
         self._scalars = (ScalarRecord * max(len(held), 1))(*held)
-        on_gpu = device != HOST
+        self.kernels = (ctypes.c_void_p * len(self.calls))(*(call.kernel for call in self.calls.values()))
+        self._ordinals = (ctypes.c_int64 * len(self.calls))(*self.calls)
         copy, wait = driver_functions() if on_gpu and held else (None, None)
         launch = ctypes.cast(c.lib.lathe_launch, ctypes.c_void_p).value
-        self.record = CallRecord(launch, self.call.kernel, self.records.address, self.records.n, len(work.names),
-                                 len(work.results), int(bool(self.call.workspace)), int(on_gpu), len(held),
+        self.record = CallRecord(launch, ctypes.addressof(self.kernels), ctypes.addressof(self._ordinals),
+                                 len(self.calls), self.records.address, self.records.n, len(work.names),
+                                 len(work.results), int(bool(workspace)), int(on_gpu), len(held),
                                  ctypes.addressof(self._scalars), copy, wait)  # fmt: skip
 
     def _call(self, *arrays):
@@ -115,32 +122,38 @@ def _kind(work: Pass, name: str, exact: bool) -> int:
     return c.F64 if exact and kind == c.F32 else kind
 
 
-def _device() -> int:
+def _devices() -> dict[int, int]:
+    """What XLA's ordinals of this process's devices are to Lathe: the host, or a GPU of that number."""
     if jax.default_backend() == "cpu":
-        return HOST
-    if len(jax.local_devices()) > 1:
-        raise c.UnsupportedError("lathe.jax: expected one GPU in a process, given several; start a process for each "
+        return {0: HOST}
+    ordinals = [d.local_hardware_id for d in jax.local_devices()]
+    if len(ordinals) > 1 and not tells_devices():
+        raise c.UnsupportedError("lathe.jax: expected one GPU in a process, given several, of which this jaxlib does "
+                                 "not tell a kernel its own; take a newer one, or start a process for each GPU "
                                  "(jax.distributed), with CUDA_VISIBLE_DEVICES")  # fmt: skip
-    return 0
+    return {n: n for n in ordinals} if len(ordinals) > 1 else {0: 0}
 
 
 def run(work: Pass, arrays) -> tuple:
     """arrays: the tensors of `work.names`, then its scalars. The results, in their order."""
-    arrays = [jnp.asarray(a) for a in arrays]
+    arrays = alike(arrays)
     forms = tuple((a.dtype, tuple(a.shape)) for a in arrays)
-    device = _device()
+    devices = _devices()
     # As texts, numbers are told apart where == does not: 0.0 and -0.0; and NaN is found again.
-    key = work._replace(numbers=tuple((name, repr(value)) for name, value in work.numbers)), forms, context_of(device)
+    key = work._replace(numbers=tuple((name, repr(value)) for name, value in work.numbers)), forms, tuple(
+        (n, context_of(d)) for n, d in devices.items()
+    )
     with _lock:
         found = _prepared.get(key)
         if found is None:
-            found = _prepared[key] = _prepare(work, forms, device)
-    return found.launch(*arrays)
+            found = _prepared[key] = _prepare(work, forms, devices)
+    axes = axes_of(arrays[0]) if arrays else ()
+    return tuple(varying(r, sorted(axes, key=str)) for r in found.launch(*arrays))
 
 
-def _prepare(work: Pass, forms: tuple, device: int) -> _Prepared:
+def _prepare(work: Pass, forms: tuple, devices: dict[int, int]) -> _Prepared:
     try:
-        return _Prepared(work, forms, device)
+        return _Prepared(work, forms, devices)
     except c.ArgumentError as error:
         if work.layout == "bhsd" or "layout" in str(error):
             raise
