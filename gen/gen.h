@@ -28,6 +28,7 @@
 #include "gen/elementwise/gradient.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/attention/places.h"
+#include "gen/linear/carry.h"
 #include "gen/plan/plan.h"
 #include "gen/pipeline/devices.h"
 #include "gen/pipeline/explain.h"

@@ -11,6 +11,7 @@
  */
 #include "gen/attention/places.h"
 #include "gen/attention/backward.h"
+#include "gen/ir/shards.h"
 #include "gen/ir/spec.h"
 #include "runtime/recipe/bind.h"
 
@@ -238,44 +239,14 @@ void sign_whole_inputs(struct signature *s, const struct ir *ir)
 
 /* ---- a part of the queries -------------------------------------------------------------------------- */
 
-/* Does node i read places of rows in a way that a part of them changes? */
-static bool needs_all_rows(const struct ir *ir, int i)
-{
-    const struct ir_node *n = &ir->node[i];
-    if (ir_is_at(ir, i, AT_LEN_Q))
-        return true;
-    for (int k = 0; k < n->n_args; k++) {
-        const bool row = ir_is_at(ir, n->arg[k], AT_ROW);
-        const bool of_rows = n->op == OP_LOAD && ir->input[n->index].dim[k].literal == 0 &&
-                             ir->input[n->index].dim[k].sym == SYM_Q;
-        if (row != of_rows)
-            return true;
-    }
-    return false;
-}
-
-/* The first line of a formula that does; -1: none. used: room for a flag of every node. */
-static int line_that_needs_rows(const struct ir *ir, const struct ir_fn *fn, bool *used)
-{
-    ir_mark(ir, fn->root, fn->n_roots, used);
-    for (int i = 0; i < ir->n_nodes; i++)
-        if (used[i] && needs_all_rows(ir, i))
-            return ir->node[i].line;
-    return -1;
-}
-
 bool places_by_query(const struct ir *ir, int *line)
 {
+    static const struct shard_axis axis = {AT_ROW, AT_LEN_Q, -1, SYM_Q};
     const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,    &ir->score,  &ir->online,
                                       &ir->epilogue, &ir->forward, &ir->combine};
-    bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
-    int found = used ? -1 : 0;
-    for (size_t f = 0; f < sizeof fn / sizeof *fn && found < 0; f++)
-        found = line_that_needs_rows(ir, fn[f], used);
-    for (int k = 0; k < MOD_COUNT; k++)
-        for (int s = 0; s < ir->mod[k].n_stages && found < 0; s++)
-            found = line_that_needs_rows(ir, &ir->mod[k].stage[s].fn, used);
-    free(used);
+    int found = shards_line(ir, fn, sizeof fn / sizeof *fn, &axis);
+    if (found < 0)
+        found = shards_mods_line(ir, &axis);
     *line = found > 0 ? found : 0;
     return found < 0;
 }

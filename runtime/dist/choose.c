@@ -10,9 +10,9 @@
 #include <string.h>
 
 static const struct scheme *const SCHEME[] = {
-    [LATHE_SCHEME_KEYS] = &lathe__dist_keys,
-    [LATHE_SCHEME_HEADS] = &lathe__dist_heads,
-    [LATHE_SCHEME_GATHER] = &lathe__dist_gather,
+    [LATHE_SCHEME_KEYS] = &lathe__dist_keys,     [LATHE_SCHEME_HEADS] = &lathe__dist_heads,
+    [LATHE_SCHEME_GATHER] = &lathe__dist_gather, [LATHE_SCHEME_RING] = &lathe__dist_ring,
+    [LATHE_SCHEME_STATES] = &lathe__dist_states,
 };
 enum { SCHEMES = sizeof SCHEME / sizeof *SCHEME };
 
@@ -23,15 +23,6 @@ static bool is_given(const struct lathe_dist *d, const char *name)
 {
     for (int i = 0; i < d->n_args; i++)
         if (strcmp(d->arg[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-static bool is_linear(const struct lathe_dist *d)
-{
-    lathe_arg_info info;
-    for (int i = 0; lathe_spec_arg(d->spec, LATHE_FORWARD, i, &info); i++)
-        if (strcmp(info.name, "state_out") == 0)
             return true;
     return false;
 }
@@ -55,6 +46,8 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
         {"cu_q", true, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
         {"cu_kv", true, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
         {"used_kv", true, true, "keys in use count from the first key of all; give heads or keys"},
+        {"cu", false, false, "packed sequences are cut between ranks; give each sequence a batch of its own"},
+        {"state_index", false, false, "states of a pool are not carried from rank to rank; give state"},
         {"pages", true, false, "pages are of the keys of one rank; give keys"},
     };
     for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++) {
@@ -79,11 +72,18 @@ static lathe_status check_whole_q(const struct lathe_dist *d, lathe_scheme which
 
 static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
+    char why[256];
     int line = 0;
+    bool reverse;
     const bool cuts_queries = which == LATHE_SCHEME_GATHER || which == LATHE_SCHEME_RING;
-    if (is_linear(d) != (which == LATHE_SCHEME_STATES))
+    const int carry = lathe__spec_carry(d->spec, &reverse, why, sizeof why);
+    if ((carry >= 0) != (which == LATHE_SCHEME_STATES))
         return lathe__fail(err, LATHE_UNSUPPORTED, "it is for %s",
                            which == LATHE_SCHEME_STATES ? "linear attention" : "attention with scores");
+    if (carry == 0)
+        return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
+    if (which == LATHE_SCHEME_STATES && d->o.shards != LATHE_SHARDS_CONTIGUOUS)
+        return lathe__fail(err, LATHE_UNSUPPORTED, "tokens of a rank follow each other: contiguous shards");
     TRY(check_whole_q(d, which, err));
     TRY(check_given(d, which, err));
     if (which == LATHE_SCHEME_KEYS && d->o.shards != LATHE_SHARDS_CONTIGUOUS)

@@ -102,7 +102,8 @@ static lathe_status count_tokens(struct lathe_dist *d, const char *what, const i
 static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o, lathe_error *err)
 {
     const struct tensor *q = find(d, "q");
-    const struct tensor *k = find(d, "k");
+    const struct tensor *k =
+        find(d, "k") ? find(d, "k") : q; /* keys of linear attention may be made of inputs */
     const bool zigzag = o->shards == LATHE_SHARDS_ZIGZAG;
     if (!q || !k || q->ndim != 4 || k->ndim != 4)
         return lathe__fail(
@@ -131,6 +132,8 @@ void lathe_dist_destroy(lathe_dist *dist)
         lathe_kernel_release(dist->kernel[i]);
     for (int i = 0; i < MAPS; i++)
         lathe_spec_destroy(dist->map[i]);
+    lathe_spec_destroy(dist->product);
+    lathe__dist_side_close(dist);
     free(dist->kernel);
     free(dist->q_tokens);
     free(dist->kv_tokens);
@@ -146,7 +149,8 @@ static lathe_status build(struct lathe_dist *d, const lathe_dist_options *o, con
     d->o = *o;
     d->o.q_tokens = d->o.kv_tokens = NULL;
     TRY(read_sizes(d, o, err));
-    return lathe__dist_choose(d, args, n, err);
+    TRY(lathe__dist_choose(d, args, n, err));
+    return lathe__dist_side_open(d, err);
 }
 
 /* The others wait for this rank, which will not come. */

@@ -34,14 +34,16 @@ struct stretch { /* tokens of a rank that follow each other: from `local` among 
 };
 
 /* Maps of points that lie between launches. */
-enum map { MAP_COPY, MAP_ADD, MAP_ZERO, MAPS };
+enum map { MAP_COPY, MAP_ADD, MAP_ZERO, MAP_ONE, MAP_UNIT, MAP_SCALE_ADD, MAPS };
 
 struct walk;
 struct scheme {
     const char *name;
     lathe_status (*steps)(struct walk *w);
+    bool has_side; /* something travels beside computing */
 };
-extern const struct scheme lathe__dist_keys, lathe__dist_heads, lathe__dist_gather;
+extern const struct scheme lathe__dist_keys, lathe__dist_heads, lathe__dist_gather, lathe__dist_ring,
+    lathe__dist_states;
 
 struct lathe_dist {
     lathe_ctx *ctx;
@@ -58,8 +60,10 @@ struct lathe_dist {
     lathe_spec *map[MAPS];
     lathe_kernel **kernel;
     int n_kernels, n_sends;
-    size_t sent;                /* bytes of a launch to other ranks */
-    size_t bytes, kernel_bytes; /* of the workspace: buffers, and behind them that of a kernel at a time */
+    size_t sent;                 /* bytes of a launch to other ranks */
+    size_t bytes, kernel_bytes;  /* of the workspace: buffers, and behind them that of a kernel at a time */
+    struct CUevent_st *event[2]; /* of side.c; NULL: there is one stream */
+    lathe_spec *product;         /* states: a product of matrices */
     char info[2048];
 };
 
@@ -109,9 +113,15 @@ lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lat
 lathe_status lathe__dist_copy(struct walk *w, struct tensor to, struct tensor from);
 lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor from);
 lathe_status lathe__dist_zero(struct walk *w, struct tensor to);
+/* MAP_ZERO, MAP_ONE, or MAP_UNIT: a unit matrix of the last two dims. */
+lathe_status lathe__dist_set(struct walk *w, struct tensor to, enum map map);
+/* to = from * factor + more */
+lathe_status lathe__dist_scale_add(struct walk *w, struct tensor to, struct tensor from, struct tensor factor,
+                                   struct tensor more);
 
 /* ---- pieces.c: where the ranks' tokens are ------------------------------------------------------------- */
 
+int64_t lathe__dist_tokens(const struct lathe_dist *d, bool keys, int rank);
 int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct stretch piece[MOST_PIECES]);
 /* Key heads of a rank of scheme heads: from *first, *n of them. */
 void lathe__dist_heads_of(const struct lathe_dist *d, int rank, int64_t *first, int64_t *n);
@@ -131,8 +141,21 @@ lathe_status lathe__dist_all_gather(struct walk *w, char *to, const size_t *plac
                                     const char *from);
 lathe_status lathe__dist_all_to_all(struct walk *w, char *to, const size_t *to_place, const size_t *to_bytes,
                                     const char *from, const size_t *from_place, const size_t *from_bytes);
+lathe_status lathe__dist_exchange(struct walk *w, char *to, size_t to_bytes, int from_rank, const char *from,
+                                  size_t from_bytes, int to_rank, lathe_stream stream);
 lathe_status lathe__dist_reduce_scatter(struct walk *w, char *to, const char *from, const size_t *place,
                                         const size_t *count, lathe_dtype dtype);
+
+/* ---- side.c: a second stream for what travels beside computing -------------------------------------------
+ */
+
+lathe_status lathe__dist_side_open(struct lathe_dist *d, lathe_error *err);
+void lathe__dist_side_close(struct lathe_dist *d);
+/* The stream on which that travels; the stream itself where there is no other. */
+lathe_stream lathe__dist_side(const struct walk *w);
+/* What the side does from here on waits for the stream, or the other way round. */
+lathe_status lathe__dist_side_waits(struct walk *w);
+lathe_status lathe__dist_wait_for_side(struct walk *w);
 
 /* ---- local.c: what a rank computes
  * --------------------------------------------------------------------------- */
@@ -147,9 +170,12 @@ struct local { /* a call of attention with some of the queries, keys and heads *
 };
 
 /* Tensors by key, [b,h_kv,kv,..], and their gradients, by the same numbers. */
-enum { KEYED = 3 };
+enum { KEYED = 3, BY_QUERY = 2 };
 extern const char *const lathe__dist_keyed[KEYED], *const lathe__dist_keyed_back[KEYED];
+extern const char *const lathe__dist_queried_back[BY_QUERY]; /* dq, and dq2 */
 
+/* The caller's arguments of a pass that the call has not; results: those too. */
+lathe_status lathe__dist_add_rest(struct walk *w, struct call *c, lathe_pass pass, bool results);
 /* Add the caller's other arguments to a call that has what the scheme brings, launch it, add up shares. */
 lathe_status lathe__dist_local(struct walk *w, struct call *c, struct local *l);
 /* Is it the gradient of an input of the spec? */

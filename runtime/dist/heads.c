@@ -140,4 +140,4 @@ static lathe_status steps(struct walk *w)
     return LATHE_OK;
 }
 
-const struct scheme lathe__dist_heads = {"heads", steps};
+const struct scheme lathe__dist_heads = {"heads", steps, false};

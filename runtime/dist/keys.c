@@ -73,9 +73,6 @@ static lathe_status sum_over_ranks(struct walk *w, struct tensor t)
     return lathe__dist_all_gather(w, t.data, place, n, own);
 }
 
-enum { BY_QUERY = 2 };
-static const char *const DQ[BY_QUERY] = {"dq", "dq2"};
-
 static lathe_status backward(struct walk *w)
 {
     struct tensor share[BY_QUERY];
@@ -83,11 +80,12 @@ static lathe_status backward(struct walk *w)
     struct call c = {0};
     struct local l = own_keys(w);
     for (int i = 0; i < BY_QUERY; i++) {
-        to[i] = lathe__dist_arg(w, DQ[i]);
+        to[i] = lathe__dist_arg(w, lathe__dist_queried_back[i]);
         share[i] = to[i];
         if (!to[i].name)
             continue;
-        share[i] = lathe__dist_named(lathe__dist_compact(w, to[i].dtype, 4, to[i].shape), DQ[i]);
+        share[i] = lathe__dist_named(lathe__dist_compact(w, to[i].dtype, 4, to[i].shape),
+                                     lathe__dist_queried_back[i]);
         lathe__dist_put(&c, share[i]);
     }
     TRY(lathe__dist_local(w, &c, &l));
@@ -107,4 +105,4 @@ static lathe_status steps(struct walk *w)
     return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
 }
 
-const struct scheme lathe__dist_keys = {"keys", steps};
+const struct scheme lathe__dist_keys = {"keys", steps, false};

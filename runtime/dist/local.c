@@ -30,6 +30,7 @@ static bool has(const struct call *c, const char *name)
 
 const char *const lathe__dist_keyed[KEYED] = {"k", "v", "k2"};
 const char *const lathe__dist_keyed_back[KEYED] = {"dk", "dv", "dk2"};
+const char *const lathe__dist_queried_back[BY_QUERY] = {"dq", "dq2"};
 
 bool lathe__dist_is_share(const struct lathe_dist *d, const char *name)
 {
@@ -84,6 +85,13 @@ static lathe_status add_arguments(struct filling *f)
     for (int i = 0; lathe_spec_arg(f->w->d->spec, f->pass, i, &info); i++)
         TRY(add_argument(f, &info));
     return LATHE_OK;
+}
+
+lathe_status lathe__dist_add_rest(struct walk *w, struct call *c, lathe_pass pass, bool results)
+{
+    const struct local l = {.parts = !results};
+    struct filling f = {.w = w, .c = c, .l = &l, .pass = pass};
+    return add_arguments(&f);
 }
 
 static void add_places(const struct walk *w, struct call *c, struct local *l)

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-static int64_t tokens_of(const struct lathe_dist *d, bool keys, int rank)
+int64_t lathe__dist_tokens(const struct lathe_dist *d, bool keys, int rank)
 {
     return keys ? d->kv_tokens[rank] : d->q_tokens[rank];
 }
 
 int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct stretch piece[MOST_PIECES])
 {
-    const int64_t n = tokens_of(d, keys, rank);
+    const int64_t n = lathe__dist_tokens(d, keys, rank);
     if (d->o.shards == LATHE_SHARDS_ZIGZAG) {
         const int64_t half = n / 2;
         piece[0] = (struct stretch){0, rank * half, half};
@@ -22,7 +22,7 @@ int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct s
     }
     int64_t first = 0;
     for (int r = 0; r < rank; r++)
-        first += tokens_of(d, keys, r);
+        first += lathe__dist_tokens(d, keys, r);
     piece[0] = (struct stretch){0, first, n};
     return 1;
 }

@@ -34,6 +34,15 @@ lathe_status lathe__dist_all_to_all(struct walk *w, char *to, const size_t *to_p
     return t->all_to_all(t->user, to, to_place, to_bytes, from, from_place, from_bytes, w->stream, w->err);
 }
 
+lathe_status lathe__dist_exchange(struct walk *w, char *to, size_t to_bytes, int from_rank, const char *from,
+                                  size_t from_bytes, int to_rank, lathe_stream stream)
+{
+    const lathe_transport *t = &w->d->t;
+    if (count(w, to_rank == t->rank ? 0 : from_bytes))
+        return LATHE_OK;
+    return t->exchange(t->user, to, to_bytes, from_rank, from, from_bytes, to_rank, stream, w->err);
+}
+
 lathe_status lathe__dist_reduce_scatter(struct walk *w, char *to, const char *from, const size_t *place,
                                         const size_t *n, lathe_dtype dtype)
 {

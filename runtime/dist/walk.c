@@ -71,8 +71,15 @@ static const char *const TEXT[MAPS] = {
                      "  results = { y = tensor('float', { alias = 'z' }) },\n"
                      "  forward = function(v) return v.x + v.z end }\n",
     [MAP_ZERO] = OVER "}, results = { y = tensor('float') }, forward = function() return 0.0 end }\n",
+    [MAP_ONE] = OVER "}, results = { y = tensor('float') }, forward = function() return 1.0 end }\n",
+    [MAP_UNIT] = OVER "}, results = { y = tensor('float') },\n"
+                      "  forward = function(v, at) return where(eq(at.e, at.f), 1.0, 0.0) end }\n",
+    [MAP_SCALE_ADD] =
+        OVER "x = tensor('float'), f = tensor('float'), z = tensor('float') },\n"
+             "  results = { y = tensor('float') }, forward = function(v) return v.x * v.f + v.z end }\n",
 };
-static const char *const NAME[MAPS] = {"dist_copy", "dist_add", "dist_zero"};
+static const char *const NAME[MAPS] = {"dist_copy", "dist_add",  "dist_zero",
+                                       "dist_one",  "dist_unit", "dist_scale_add"};
 
 static lathe_status launch_map(struct walk *w, enum map map, const struct call *c)
 {
@@ -106,9 +113,25 @@ lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor fro
     return launch_map(w, MAP_ADD, &c);
 }
 
-lathe_status lathe__dist_zero(struct walk *w, struct tensor to)
+lathe_status lathe__dist_set(struct walk *w, struct tensor to, enum map map)
 {
     struct call c = {0};
     lathe__dist_put(&c, lathe__dist_named(to, "y"));
-    return launch_map(w, MAP_ZERO, &c);
+    return launch_map(w, map, &c);
+}
+
+lathe_status lathe__dist_zero(struct walk *w, struct tensor to)
+{
+    return lathe__dist_set(w, to, MAP_ZERO);
+}
+
+lathe_status lathe__dist_scale_add(struct walk *w, struct tensor to, struct tensor from, struct tensor factor,
+                                   struct tensor more)
+{
+    struct call c = {0};
+    lathe__dist_put(&c, lathe__dist_named(to, "y"));
+    lathe__dist_put(&c, lathe__dist_named(from, "x"));
+    lathe__dist_put(&c, lathe__dist_named(factor, "f"));
+    lathe__dist_put(&c, lathe__dist_named(more, "z"));
+    return launch_map(w, MAP_SCALE_ADD, &c);
 }

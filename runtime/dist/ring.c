@@ -1,0 +1,241 @@
+/*
+ * ring.c: keys go round. Every rank keeps its queries and has the keys of one rank at a time; while it
+ * computes with them the next ones are under way on the side stream. Forward: a part of each row for every
+ * piece of keys, merged at the end in the order of positions, so that it does not matter which keys came
+ * first. Backward: sums of dk and dv travel with their keys, one step behind, and come home; dq is summed
+ * here.
+ */
+#include "runtime/dist/dist.h"
+
+struct ring {
+    int holder;                        /* whose keys are here */
+    struct tensor key[2][KEYED];       /* here, and under way: by token, room for the most that a rank has */
+    struct tensor sum[2][KEYED];       /* backward: of their gradients; name NULL: none is asked */
+    struct tensor dq[BY_QUERY];        /* sums of own rows; name NULL: none is asked */
+    struct tensor part_o[MOST_PIECES]; /* forward: parts of the rows of each piece of queries */
+    struct tensor part_rows[MOST_PIECES];
+};
+
+static int before(const struct walk *w, int rank, int steps)
+{
+    return ((rank - steps) % w->d->t.ranks + w->d->t.ranks) % w->d->t.ranks;
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------------------
+ */
+
+static int64_t most_keys(const struct lathe_dist *d)
+{
+    int64_t most = 0;
+    for (int r = 0; r < d->t.ranks; r++)
+        most = lathe__dist_tokens(d, true, r) > most ? lathe__dist_tokens(d, true, r) : most;
+    return most;
+}
+
+static lathe_status make_keys(struct walk *w, struct ring *g)
+{
+    const int64_t most = most_keys(w->d);
+    for (int k = 0; k < KEYED; k++) {
+        const struct tensor own = lathe__dist_arg(w, lathe__dist_keyed[k]);
+        for (int i = 0; i < 2; i++) {
+            g->key[i][k] = own;
+            if (own.name)
+                g->key[i][k] = lathe__dist_by_token(w, own, own.dtype, w->d->h_kv, most);
+        }
+        if (own.name)
+            TRY(lathe__dist_copy(w, lathe__dist_slice(g->key[0][k], 2, 0, own.shape[2]), own));
+    }
+    return LATHE_OK;
+}
+
+static lathe_status make_sums(struct walk *w, struct ring *g)
+{
+    const int64_t most = most_keys(w->d);
+    for (int k = 0; k < KEYED; k++)
+        for (int i = 0; i < 2; i++) {
+            const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[k]);
+            g->sum[i][k] = to;
+            if (to.name)
+                g->sum[i][k] = lathe__dist_by_token(w, to, lathe__dist_wide(to.dtype), w->d->h_kv, most);
+            if (to.name && i == 0)
+                TRY(lathe__dist_zero(w, g->sum[i][k]));
+        }
+    for (int k = 0; k < BY_QUERY; k++) {
+        const struct tensor to = lathe__dist_arg(w, lathe__dist_queried_back[k]);
+        g->dq[k] = to;
+        if (!to.name)
+            continue;
+        g->dq[k] =
+            lathe__dist_named(lathe__dist_compact(w, lathe__dist_wide(to.dtype), 4, to.shape), to.name);
+        TRY(lathe__dist_zero(w, g->dq[k]));
+    }
+    return LATHE_OK;
+}
+
+static void make_parts(struct walk *w, struct ring *g)
+{
+    struct stretch q[MOST_PIECES];
+    const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
+    for (int i = 0; i < n; i++) {
+        g->part_o[i] = lathe__dist_part_o(w, (int64_t)w->d->t.ranks * n, q[i].n);
+        g->part_rows[i] = lathe__dist_part_rows(w, (int64_t)w->d->t.ranks * n, q[i].n);
+    }
+}
+
+/* ---- what travels -----------------------------------------------------------------------------------------
+ */
+
+/* Buffer `here` of each tensor to the next rank, buffer `there` from the one before. */
+static lathe_status pass_on(struct walk *w, struct tensor t[2][KEYED], int here, int holder,
+                            lathe_stream stream)
+{
+    const struct lathe_dist *d = w->d;
+    const int from = before(w, d->t.rank, 1);
+    const int to = before(w, d->t.rank, -1);
+    for (int k = 0; k < KEYED; k++) {
+        if (!t[0][k].name)
+            continue;
+        const size_t token = lathe__dist_token_bytes(t[0][k]);
+        const size_t sent = (size_t)lathe__dist_tokens(d, true, holder) * token;
+        const size_t taken = (size_t)lathe__dist_tokens(d, true, before(w, holder, 1)) * token;
+        TRY(lathe__dist_exchange(w, t[1 - here][k].data, taken, from, t[here][k].data, sent, to, stream));
+    }
+    return LATHE_OK;
+}
+
+/* ---- what is computed -------------------------------------------------------------------------------------
+ */
+
+static void put_keys(struct call *c, const struct tensor key[KEYED], const struct stretch *kv)
+{
+    for (int k = 0; k < KEYED; k++)
+        if (key[k].name)
+            lathe__dist_put(c, lathe__dist_slice(key[k], 2, kv->local, kv->n));
+}
+
+/* Part number `part` of [parts,..]. */
+static struct tensor one_part(struct tensor t, int64_t part)
+{
+    t = lathe__dist_slice(t, 0, part, 1);
+    for (int k = 0; k < 4; k++) {
+        t.shape[k] = t.shape[k + 1];
+        t.stride[k] = t.stride[k + 1];
+    }
+    t.ndim = 4;
+    return t;
+}
+
+/* i, j: piece of own queries, of the holder's keys. Parts are numbered by position. */
+static lathe_status forward_pair(struct walk *w, struct ring *g, int here, int i, int j,
+                                 const struct stretch *q, const struct stretch *kv)
+{
+    const int64_t part = j == 0 ? g->holder : 2 * w->d->t.ranks - 1 - g->holder;
+    struct call c = {0};
+    struct local l = {.cut_q = true, .q = *q, .cut_keys = true, .kv_first = kv->first, .parts = true};
+    put_keys(&c, g->key[here], kv);
+    lathe__dist_put(&c, one_part(g->part_o[i], part));
+    lathe__dist_put(&c, one_part(g->part_rows[i], part));
+    return lathe__dist_local(w, &c, &l);
+}
+
+/* Shares of gradients of one launch into sums. */
+static lathe_status backward_pair(struct walk *w, struct ring *g, int here, const struct stretch *q,
+                                  const struct stretch *kv)
+{
+    const size_t mark = w->used;
+    struct call c = {0};
+    struct local l = {.cut_q = true, .q = *q, .cut_keys = true, .kv_first = kv->first};
+    struct tensor to[KEYED + BY_QUERY];
+    struct tensor share[KEYED + BY_QUERY];
+    int n = 0;
+    put_keys(&c, g->key[here], kv);
+    for (int k = 0; k < KEYED; k++)
+        if (g->sum[here][k].name)
+            to[n++] = lathe__dist_slice(g->sum[here][k], 2, kv->local, kv->n);
+    for (int k = 0; k < BY_QUERY; k++)
+        if (g->dq[k].name)
+            to[n++] = lathe__dist_slice(g->dq[k], 2, q->local, q->n);
+    for (int k = 0; k < n; k++) {
+        const lathe_dtype dtype = lathe__dist_arg(w, to[k].name).dtype;
+        share[k] = lathe__dist_named(lathe__dist_compact(w, dtype, 4, to[k].shape), to[k].name);
+        lathe__dist_put(&c, share[k]);
+    }
+    TRY(lathe__dist_local(w, &c, &l));
+    for (int k = 0; k < n; k++)
+        TRY(lathe__dist_add(w, to[k], share[k]));
+    w->used = mark;
+    return LATHE_OK;
+}
+
+/* Every piece of own queries with every piece of the keys that are here. */
+static lathe_status compute(struct walk *w, struct ring *g, int here)
+{
+    struct stretch q[MOST_PIECES];
+    struct stretch kv[MOST_PIECES];
+    const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
+    (void)lathe__dist_pieces(w->d, true, g->holder, kv);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n && q[i].n > 0; j++) {
+            if (w->d->pass == LATHE_FORWARD)
+                TRY(forward_pair(w, g, here, i, j, &q[i], &kv[j]));
+            else if (kv[j].n > 0)
+                TRY(backward_pair(w, g, here, &q[i], &kv[j]));
+        }
+    return LATHE_OK;
+}
+
+/* ---- the ends ---------------------------------------------------------------------------------------------
+ */
+
+static lathe_status finish_forward(struct walk *w, struct ring *g)
+{
+    struct stretch q[MOST_PIECES];
+    const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
+    for (int i = 0; i < n; i++)
+        if (q[i].n > 0)
+            TRY(lathe__dist_combine(w, &q[i], g->part_o[i], g->part_rows[i]));
+    return LATHE_OK;
+}
+
+static lathe_status finish_backward(struct walk *w, struct ring *g, int here)
+{
+    for (int k = 0; k < KEYED; k++) {
+        const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[k]);
+        if (to.name)
+            TRY(lathe__dist_copy(w, to, lathe__dist_slice(g->sum[here][k], 2, 0, to.shape[2])));
+    }
+    for (int k = 0; k < BY_QUERY; k++)
+        if (g->dq[k].name)
+            TRY(lathe__dist_copy(w, lathe__dist_arg(w, lathe__dist_queried_back[k]), g->dq[k]));
+    return LATHE_OK;
+}
+
+static lathe_status steps(struct walk *w)
+{
+    const bool backward = w->d->pass == LATHE_BACKWARD;
+    const int ranks = w->d->t.ranks;
+    struct ring g = {.holder = w->d->t.rank};
+    w->shares = true;
+    TRY(lathe__dist_clear_shares(w));
+    TRY(make_keys(w, &g));
+    if (backward)
+        TRY(make_sums(w, &g));
+    else
+        make_parts(w, &g);
+    for (int s = 0; s < ranks; s++) {
+        const int here = s % 2;
+        if (s + 1 < ranks) { /* behind what was computed with the keys that are overwritten */
+            TRY(lathe__dist_side_waits(w));
+            TRY(pass_on(w, g.key, here, g.holder, lathe__dist_side(w)));
+        }
+        TRY(compute(w, &g, here));
+        if (backward && ranks > 1)
+            TRY(pass_on(w, g.sum, here, g.holder, w->stream));
+        if (s + 1 < ranks)
+            TRY(lathe__dist_wait_for_side(w));
+        g.holder = before(w, g.holder, 1);
+    }
+    return backward ? finish_backward(w, &g, ranks > 1 ? ranks % 2 : 0) : finish_forward(w, &g);
+}
+
+const struct scheme lathe__dist_ring = {"ring", steps, true};

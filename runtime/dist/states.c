@@ -1,0 +1,364 @@
+/*
+ * states.c: linear attention of tokens in shards. S behind a shard is T S ahead + B: B is what it leaves
+ * where it begins with 0, T what it leaves of the unit matrix (of ones, where T has a number for each
+ * element) where v is 0. One all-gather of both, then everybody walks along the ranks in the order of tokens
+ * up to its own S, and computes its tokens. Backward the same from the end: dS ahead is T' dS behind + C,
+ * where C is the gradient of a shard behind which nothing counts.
+ */
+#include "runtime/dist/dist.h"
+#include "gen/linear/carry.h"
+#include "runtime/jit/jit.h"
+
+#include <string.h>
+
+enum { STATE, NORM, STATES }; /* S [seqs,h,d,d_v]; the sum of keys beside it [seqs,h,d] */
+
+struct lead { /* what all ranks know of each other's shards */
+    enum carry carry;
+    bool reverse, norm;
+    struct tensor like[STATES]; /* shapes, without data */
+    struct tensor left[STATES]; /* [ranks,..]: B; then C */
+    struct tensor carried;      /* [ranks,seqs,h,d,d_v or d]: T */
+};
+
+/* Names by STATE and NORM. */
+static const char *const IN[STATES] = {"state", "norm"};
+static const char *const OUT[STATES] = {"state_out", "norm_out"};
+static const char *const D_IN[STATES] = {"dstate", "dnorm"};
+static const char *const D_OUT[STATES] = {"dstate_out", "dnorm_out"};
+
+/* ---- tensors ----------------------------------------------------------------------------------------------
+ */
+
+static struct tensor like(struct walk *w, struct tensor t)
+{
+    t = lathe__dist_compact(w, t.dtype, t.ndim, t.shape);
+    return t;
+}
+
+/* A tensor [ranks,..] of tensors like t. */
+static struct tensor for_ranks(struct walk *w, struct tensor t)
+{
+    int64_t shape[LATHE_MAX_DIMS] = {w->d->t.ranks};
+    memcpy(shape + 1, t.shape, (size_t)t.ndim * sizeof *shape);
+    return lathe__dist_compact(w, t.dtype, t.ndim + 1, shape);
+}
+
+static struct tensor of_rank(struct tensor t, int rank)
+{
+    t = lathe__dist_slice(t, 0, rank, 1);
+    for (int k = 0; k + 1 < t.ndim; k++) {
+        t.shape[k] = t.shape[k + 1];
+        t.stride[k] = t.stride[k + 1];
+    }
+    t.ndim--;
+    return t;
+}
+
+/* Zeros of a shape, one element in memory. */
+static lathe_status make_zeros(struct walk *w, struct tensor shaped, struct tensor *out)
+{
+    const int64_t one[1] = {1};
+    struct tensor t = lathe__dist_compact(w, shaped.dtype, 1, one);
+    TRY(lathe__dist_zero(w, t));
+    *out = shaped;
+    out->data = t.data;
+    memset(out->stride, 0, sizeof out->stride);
+    return LATHE_OK;
+}
+
+static bool has_tokens(const struct walk *w)
+{
+    return lathe__dist_tokens(w->d, true, w->d->t.rank) > 0;
+}
+
+/* Results of the call's that nobody takes. */
+static void put_unused(struct walk *w, struct call *c, const char *const *name, const struct lead *l)
+{
+    for (int s = 0; s < STATES; s++)
+        if (lathe__dist_arg(w, name[s]).name)
+            lathe__dist_put(c, lathe__dist_named(like(w, l->like[s]), name[s]));
+}
+
+static void put_states(struct call *c, const struct lead *l, const char *const *name,
+                       const struct tensor t[STATES])
+{
+    for (int s = 0; s < STATES; s++)
+        if (s == STATE || l->norm)
+            lathe__dist_put(c, lathe__dist_named(t[s], name[s]));
+}
+
+/* ---- what a shard leaves ----------------------------------------------------------------------------------
+ */
+
+/* The shape of o. */
+static struct tensor output(struct walk *w)
+{
+    struct tensor t = lathe__dist_arg(w, "v");
+    const struct tensor o = lathe__dist_arg(w, "o");
+    t.dtype = o.name ? o.dtype : t.dtype;
+    return lathe__dist_named(like(w, t), "o");
+}
+
+static lathe_status forward_call(struct walk *w, struct call *c, bool results)
+{
+    TRY(lathe__dist_add_rest(w, c, LATHE_FORWARD, results));
+    return lathe__dist_launch_spec(w, w->d->spec, LATHE_FORWARD, c);
+}
+
+static lathe_status find_left(struct walk *w, const struct lead *l)
+{
+    struct tensor zero[STATES];
+    struct tensor left[STATES];
+    struct call c = {0};
+    const size_t mark = w->used;
+    for (int s = 0; s < (l->norm ? STATES : NORM); s++) {
+        left[s] = of_rank(l->left[s], w->d->t.rank);
+        zero[s] = like(w, l->like[s]);
+        TRY(lathe__dist_zero(w, has_tokens(w) ? zero[s] : left[s]));
+    }
+    put_states(&c, l, IN, zero);
+    put_states(&c, l, OUT, left);
+    lathe__dist_put(&c, output(w));
+    if (has_tokens(w))
+        TRY(forward_call(w, &c, false));
+    w->used = mark;
+    return LATHE_OK;
+}
+
+static lathe_status find_carried(struct walk *w, const struct lead *l)
+{
+    const struct tensor own = of_rank(l->carried, w->d->t.rank);
+    const enum map unit = l->carry == CARRY_MIXED ? MAP_UNIT : MAP_ONE;
+    const size_t mark = w->used;
+    struct tensor v = lathe__dist_arg(w, "v");
+    struct call c = {0};
+    v.shape[3] = own.shape[3];
+    if (!has_tokens(w))
+        return lathe__dist_set(w, own, unit);
+    struct tensor state[STATES] = {like(w, own), like(w, l->like[NORM])};
+    const struct tensor after[STATES] = {own, like(w, l->like[NORM])};
+    TRY(lathe__dist_set(w, state[STATE], unit));
+    if (l->norm)
+        TRY(lathe__dist_zero(w, state[NORM]));
+    struct tensor o = lathe__dist_named(like(w, v), "o");
+    o.dtype = output(w).dtype;
+    TRY(make_zeros(w, v, &v));
+    lathe__dist_put(&c, lathe__dist_named(v, "v"));
+    lathe__dist_put(&c, o);
+    put_states(&c, l, IN, state);
+    put_states(&c, l, OUT, after);
+    TRY(forward_call(w, &c, false));
+    w->used = mark;
+    return LATHE_OK;
+}
+
+static lathe_status gather(struct walk *w, struct tensor t)
+{
+    size_t place[LATHE_MOST_RANKS];
+    size_t bytes[LATHE_MOST_RANKS];
+    const size_t each = (size_t)t.stride[0] * lathe_dtype_size(t.dtype);
+    for (int r = 0; r < w->d->t.ranks; r++) {
+        place[r] = (size_t)r * each;
+        bytes[r] = each;
+    }
+    return lathe__dist_all_gather(w, t.data, place, bytes, of_rank(t, w->d->t.rank).data);
+}
+
+static lathe_status gather_left(struct walk *w, const struct lead *l)
+{
+    TRY(gather(w, l->left[STATE]));
+    return l->norm ? gather(w, l->left[NORM]) : LATHE_OK;
+}
+
+/* ---- along the ranks --------------------------------------------------------------------------------------
+ */
+
+/* to = a from + more, matrices of the last two dims: tokens are the rows of a, which write nothing. */
+static lathe_status multiply_add(struct walk *w, struct tensor to, struct tensor a, struct tensor from,
+                                 struct tensor more)
+{
+    static const char TEXT[] = "return linear_attention { scale = 1.0 }";
+    struct tensor o = like(w, to);
+    struct tensor k;
+    struct tensor v;
+    struct call c = {0};
+    if (!w->d->product)
+        TRY(lathe_spec_parse(&w->d->product, "dist_product", TEXT, sizeof TEXT - 1, w->err));
+    TRY(make_zeros(w, a, &k));
+    TRY(make_zeros(w, to, &v));
+    lathe__dist_put(&c, lathe__dist_named(a, "q"));
+    lathe__dist_put(&c, lathe__dist_named(k, "k"));
+    lathe__dist_put(&c, lathe__dist_named(v, "v"));
+    lathe__dist_put(&c, lathe__dist_named(o, "o"));
+    lathe__dist_put(&c, lathe__dist_named(from, "state"));
+    TRY(lathe__dist_launch_spec(w, w->d->product, LATHE_FORWARD, &c));
+    TRY(lathe__dist_add(w, o, more));
+    return lathe__dist_copy(w, to, o);
+}
+
+/* T of a rank for a state, or for the sum of keys: its first column. */
+static struct tensor carried_of(const struct lead *l, int rank, int s)
+{
+    struct tensor t = of_rank(l->carried, rank);
+    if (s == NORM) {
+        t = lathe__dist_slice(t, 3, 0, 1);
+        t.ndim = 3;
+    }
+    return t;
+}
+
+static struct tensor transposed(struct tensor t)
+{
+    const int64_t stride = t.stride[2];
+    t.stride[2] = t.stride[3];
+    t.stride[3] = stride;
+    return t;
+}
+
+/* Over one rank's shard: t becomes T t + left, or T' t + left. */
+static lathe_status step(struct walk *w, const struct lead *l, int rank, struct tensor t, int s, bool back)
+{
+    const size_t mark = w->used;
+    const struct tensor left = of_rank(l->left[s], rank);
+    lathe_status status;
+    if (l->carry == CARRY_WHOLE)
+        status = lathe__dist_add(w, t, left);
+    else if (l->carry == CARRY_SCALED) {
+        const struct tensor next = like(w, t);
+        status = lathe__dist_scale_add(w, next, t, carried_of(l, rank, s), left);
+        if (status == LATHE_OK)
+            status = lathe__dist_copy(w, t, next);
+    } else {
+        const struct tensor a = of_rank(l->carried, rank);
+        status = multiply_add(w, t, back ? transposed(a) : a, t, left);
+    }
+    w->used = mark;
+    return status;
+}
+
+/* From the caller's tensors of names `begin` (0 where there is none) along all ranks; own: a copy ahead of
+   this rank's shard; the caller's of names `end` get what is behind all. */
+static lathe_status walk_ranks(struct walk *w, const struct lead *l, bool back, const char *const *begin,
+                               const char *const *end, struct tensor own[STATES])
+{
+    for (int s = 0; s < (l->norm ? STATES : NORM); s++) {
+        const struct tensor first = lathe__dist_arg(w, begin[s]);
+        const struct tensor last = lathe__dist_arg(w, end[s]);
+        const struct tensor t = like(w, l->like[s]);
+        own[s] = like(w, l->like[s]);
+        TRY(first.name ? lathe__dist_copy(w, t, first) : lathe__dist_zero(w, t));
+        for (int i = 0; i < w->d->t.ranks; i++) {
+            const int rank = l->reverse != back ? w->d->t.ranks - 1 - i : i;
+            if (rank == w->d->t.rank)
+                TRY(lathe__dist_copy(w, own[s], t));
+            if (rank == w->d->t.rank && !last.name)
+                break;
+            TRY(step(w, l, rank, t, s, back));
+        }
+        if (last.name)
+            TRY(lathe__dist_copy(w, last, t));
+    }
+    return LATHE_OK;
+}
+
+/* ---- both passes ------------------------------------------------------------------------------------------
+ */
+
+static void describe_states(struct walk *w, struct lead *l)
+{
+    const struct tensor q = lathe__dist_arg(w, "q");
+    const struct tensor v = lathe__dist_arg(w, "v");
+    const int64_t shape[4] = {v.shape[0], v.shape[1], q.shape[3], v.shape[3]};
+    char why[256];
+    lathe_arg_info info;
+    *l = (struct lead){.norm = false};
+    l->carry = (enum carry)lathe__spec_carry(w->d->spec, &l->reverse, why, sizeof why);
+    for (int i = 0; lathe_spec_arg(w->d->spec, LATHE_FORWARD, i, &info); i++)
+        l->norm |= strcmp(info.name, "norm") == 0;
+    for (int s = 0; s < STATES; s++) {
+        l->like[s] =
+            (struct tensor){.name = "", .dtype = lathe__dist_wide(v.dtype), .ndim = s == STATE ? 4 : 3};
+        memcpy(l->like[s].shape, shape, sizeof shape);
+        if (s == STATE || l->norm)
+            l->left[s] = for_ranks(w, l->like[s]);
+    }
+    struct tensor carried = l->like[STATE];
+    carried.shape[3] = l->carry == CARRY_MIXED ? carried.shape[2] : carried.shape[3];
+    if (l->carry != CARRY_WHOLE)
+        l->carried = for_ranks(w, carried);
+}
+
+/* What all need for the states ahead of their tokens. */
+static lathe_status exchange_states(struct walk *w, const struct lead *l)
+{
+    TRY(find_left(w, l));
+    if (l->carry != CARRY_WHOLE)
+        TRY(find_carried(w, l));
+    TRY(gather_left(w, l));
+    return l->carry != CARRY_WHOLE ? gather(w, l->carried) : LATHE_OK;
+}
+
+static lathe_status forward(struct walk *w)
+{
+    struct lead l;
+    struct tensor state[STATES];
+    struct call c = {0};
+    describe_states(w, &l);
+    TRY(exchange_states(w, &l));
+    TRY(walk_ranks(w, &l, false, IN, OUT, state));
+    put_states(&c, &l, IN, state);
+    put_unused(w, &c, OUT, &l);
+    return has_tokens(w) ? forward_call(w, &c, true) : LATHE_OK;
+}
+
+/* C: gradients of the states ahead of own tokens where nothing behind them counts. */
+static lathe_status find_back(struct walk *w, const struct lead *l, const struct tensor state[STATES])
+{
+    struct tensor zero[STATES];
+    struct tensor back[STATES];
+    struct call c = {0};
+    const size_t mark = w->used;
+    for (int s = 0; s < (l->norm ? STATES : NORM); s++) {
+        back[s] = of_rank(l->left[s], w->d->t.rank);
+        zero[s] = like(w, l->like[s]);
+        TRY(lathe__dist_zero(w, has_tokens(w) ? zero[s] : back[s]));
+    }
+    put_states(&c, l, IN, state);
+    put_states(&c, l, D_OUT, zero);
+    put_states(&c, l, D_IN, back);
+    TRY(lathe__dist_add_rest(w, &c, LATHE_BACKWARD, false));
+    if (has_tokens(w))
+        TRY(lathe__dist_launch_spec(w, w->d->spec, LATHE_BACKWARD, &c));
+    w->used = mark;
+    return LATHE_OK;
+}
+
+static lathe_status backward(struct walk *w)
+{
+    static const char *const none[STATES] = {"", ""};
+    struct lead l;
+    struct tensor state[STATES];
+    struct tensor behind[STATES];
+    struct call c = {0};
+    describe_states(w, &l);
+    TRY(exchange_states(w, &l));
+    TRY(walk_ranks(w, &l, false, IN, none, state));
+    TRY(find_back(w, &l, state));
+    TRY(gather_left(w, &l));
+    TRY(walk_ranks(w, &l, true, D_OUT, D_IN, behind));
+    put_states(&c, &l, IN, state);
+    put_states(&c, &l, D_OUT, behind);
+    put_unused(w, &c, D_IN, &l);
+    if (!has_tokens(w))
+        return lathe__dist_clear_shares(w);
+    TRY(lathe__dist_add_rest(w, &c, LATHE_BACKWARD, true));
+    return lathe__dist_launch_spec(w, w->d->spec, LATHE_BACKWARD, &c);
+}
+
+static lathe_status steps(struct walk *w)
+{
+    return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
+}
+
+const struct scheme lathe__dist_states = {"states", steps, false};

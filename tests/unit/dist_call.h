@@ -1,0 +1,435 @@
+/*
+ * dist_call.h: one problem of a spec over ranks that are threads, on the host device, beside the same on one
+ * rank: of the whole problem every tensor, of a rank its part, as lathe_dist.h says.
+ */
+#ifndef LATHE_TESTS_DIST_CALL_H
+#define LATHE_TESTS_DIST_CALL_H
+
+#include "check.h"
+#include "gen/arguments/input_ranges.h"
+#include "gen/gen.h"
+#include "lathe_dist.h"
+#include "runtime/jit/jit.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    B = 2,
+    H = 4,
+    H_KV = 2,
+    TOKENS = 24,
+    D = 16,
+    D2 = 8,
+    FREE = 40,
+    RANKS = 4,
+    MOST = 40,
+    MOST_SPECS = 64
+};
+
+struct value { /* a tensor of the whole problem, compact */
+    char name[NAME_MAX_BYTES];
+    struct sig_arg is;
+    lathe_arg arg;
+    int64_t shape[MAX_DIMS];
+    int64_t count;
+    bool share;     /* a gradient of an input */
+    double *before; /* a result, as one rank has it */
+};
+
+struct bench {
+    lathe_ctx *ctx;
+    lathe_spec *spec;
+    lathe_pass pass;
+    int64_t q; /* queries of all; keys and tokens are TOKENS */
+    int ranks;
+    const int64_t *q_edge, *kv_edge; /* [ranks + 1] */
+    lathe_dist_options options;
+    int n;
+    struct value value[MOST];
+    uint64_t random;
+    pthread_mutex_t lock;
+    lathe_threads *group;
+    int failing; /* a rank that launches with another shape; -1: none */
+    lathe_status status[RANKS];
+    lathe_error err[RANKS];
+    char info[2048];
+};
+
+/* ---- the whole problem ------------------------------------------------------------------------------------
+ */
+
+static inline double unit(void *state)
+{
+    struct bench *b = state;
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return (double)(b->random >> 11) / 9007199254740992.0;
+}
+
+static inline int64_t size_of(const struct bench *b, struct sig_dim dim)
+{
+    static const int64_t size[SYM_FREE] = {
+        [SYM_B] = B,       [SYM_SEQS] = B,   [SYM_SLOTS] = B,   [SYM_H] = H,
+        [SYM_H_KV] = H_KV, [SYM_H_K] = H_KV, [SYM_KV] = TOKENS, [SYM_T] = TOKENS,
+        [SYM_D] = D,       [SYM_D_V] = D,    [SYM_D2] = D2,
+    };
+    const int64_t value = dim.literal > 0      ? dim.literal
+                          : dim.sym == SYM_Q   ? b->q
+                          : dim.sym < SYM_FREE ? size[dim.sym]
+                                               : FREE;
+    return value * (dim.times == 2 ? 2 : 1) + dim.plus;
+}
+
+static const struct signature *sig_of(const struct bench *b, lathe_pass pass)
+{
+    return &b->spec->sig[pass];
+}
+
+static inline struct value *find(struct bench *b, const char *name)
+{
+    for (int i = 0; i < b->n; i++)
+        if (strcmp(b->value[i].name, name) == 0)
+            return &b->value[i];
+    return NULL;
+}
+
+static inline void fill(struct bench *b, struct value *v)
+{
+    const struct ir *ir = b->spec->ir;
+    const bool gate = strcmp(v->name, "g") == 0 || strcmp(v->name, "w") == 0;
+    int64_t dim[SYM_COUNT];
+    for (int i = 0; i < SYM_COUNT; i++)
+        dim[i] = size_of(b, (struct sig_dim){.sym = (uint8_t)i});
+    for (int i = 0; i < ir->n_inputs; i++)
+        if (strcmp(ir->input[i].name, v->name) == 0 && input_fill(&ir->input[i], dim, &v->arg, unit, b))
+            return;
+    for (int64_t i = 0; i < v->count; i++) {
+        const double drawn = unit(b);
+        dtype_store(v->arg.dtype, v->arg.data, i,
+                    v->arg.dtype == LATHE_I32 || v->arg.dtype == LATHE_U8 ? floor(drawn * 3)
+                    : v->arg.ndim == 0                                    ? 0.25 + drawn
+                    : gate                                                ? -drawn
+                                                                          : drawn - 0.5);
+    }
+}
+
+static inline bool is_of(const struct bench *b, const struct sig_arg *a)
+{
+    const bool seed = sig_of(b, LATHE_BACKWARD)->backward && strcmp(a->name, "dlse") == 0;
+    const bool state = strcmp(a->name, "state") == 0 || strcmp(a->name, "state_out") == 0 ||
+                       strcmp(a->name, "dstate") == 0 || strcmp(a->name, "dstate_out") == 0 ||
+                       strcmp(a->name, "norm") == 0 || strcmp(a->name, "norm_out") == 0 ||
+                       strcmp(a->name, "dnorm") == 0 || strcmp(a->name, "dnorm_out") == 0;
+    return seed || state || !(a->role >= ROLE_Q_START || a->rare || (a->optional && a->role == ROLE_SCALAR));
+}
+
+static inline bool is_share(const struct bench *b, const char *name)
+{
+    const struct ir *ir = b->spec->ir;
+    for (int i = 0; name[0] == 'd' && i < ir->n_inputs; i++)
+        if (strcmp(ir->input[i].name, name + 1) == 0)
+            return true;
+    return false;
+}
+
+static inline void add_value(struct bench *b, const struct sig_arg *a)
+{
+    struct value *v = &b->value[b->n];
+    const bool whole = a->dtype == LATHE_I32 || a->dtype == LATHE_U8;
+    if (find(b, a->name) || !is_of(b, a) || strcmp(a->name, "cu") == 0 || strcmp(a->name, "state_index") == 0)
+        return;
+    CHECK(b->n < MOST);
+    *v = (struct value){.is = *a, .count = 1, .share = is_share(b, a->name)};
+    memcpy(v->name, a->name, sizeof v->name);
+    for (int d = 0; d < a->ndim; d++)
+        v->count *= v->shape[d] = size_of(b, a->dim[d]);
+    v->arg = (lathe_arg){v->name,
+                         calloc((size_t)v->count + 1, 8),
+                         whole ? (lathe_dtype)a->dtype : LATHE_F64,
+                         a->ndim,
+                         v->shape,
+                         NULL};
+    CHECK(v->arg.data != NULL);
+    b->n++;
+    fill(b, v);
+}
+
+/* spec: a text, or the name of a shipped one. */
+static inline void open_bench(struct bench *b, const char *spec, int64_t q)
+{
+    lathe_options options = LATHE_OPTIONS_INIT;
+    lathe_error err = {0};
+    options.device = LATHE_DEVICE_HOST;
+    options.cache_dir = "";
+    memset(b, 0, sizeof *b);
+    b->random = 99;
+    b->q = q;
+    b->failing = -1;
+    CHECK_EQ(lathe_ctx_create(&b->ctx, &options, &err), LATHE_OK);
+    CHECK_EQ(strchr(spec, ' ') ? lathe_spec_parse(&b->spec, "t.lua", spec, strlen(spec), &err)
+                               : lathe_spec_load(&b->spec, spec, &err),
+             LATHE_OK);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < sig_of(b, (lathe_pass)pass)->n_args; i++)
+            add_value(b, &sig_of(b, (lathe_pass)pass)->arg[i]);
+    pthread_mutex_init(&b->lock, NULL);
+}
+
+static inline void close_bench(struct bench *b)
+{
+    for (int i = 0; i < b->n; i++) {
+        free(b->value[i].arg.data);
+        free(b->value[i].before);
+    }
+    pthread_mutex_destroy(&b->lock);
+    lathe_spec_destroy(b->spec);
+    lathe_ctx_destroy(b->ctx);
+}
+
+static const struct sig_arg *arg_of(const struct bench *b, const struct value *v)
+{
+    const int i = lathe__arg_find(sig_of(b, b->pass), v->name, 0);
+    return i >= 0 ? &sig_of(b, b->pass)->arg[i] : NULL;
+}
+
+static inline bool is_result(const struct bench *b, const struct value *v)
+{
+    const struct sig_arg *a = arg_of(b, v);
+    return a && lathe__is_result(a);
+}
+
+/* One rank has all of it: its results are kept. */
+static inline void whole(struct bench *b, lathe_pass pass)
+{
+    lathe_arg arg[MOST];
+    lathe_kernel *kernel;
+    lathe_error err = {0};
+    int n = 0;
+    b->pass = pass;
+    for (int i = 0; i < b->n; i++)
+        if (arg_of(b, &b->value[i]))
+            arg[n++] = b->value[i].arg;
+    lathe_status status = lathe_kernel_get(&kernel, b->ctx, b->spec, pass, arg, n, &err);
+    if (status == LATHE_OK)
+        status = lathe_launch(kernel, arg, n, NULL, NULL, &err);
+    CHECK_STR(status == LATHE_OK ? "" : err.text, "");
+    lathe_kernel_release(kernel);
+    for (int i = 0; i < b->n; i++) {
+        struct value *v = &b->value[i];
+        free(v->before);
+        v->before = NULL;
+        if (!is_result(b, v))
+            continue;
+        v->before = malloc((size_t)v->count * 8 + 1);
+        CHECK(v->before != NULL);
+        memcpy(v->before, v->arg.data, (size_t)v->count * 8);
+    }
+}
+
+/* ---- a rank's part ----------------------------------------------------------------------------------------
+ */
+
+/* Where token i of a rank is among all. */
+static inline int64_t place(const struct bench *b, bool keys, int rank, int64_t i)
+{
+    const int64_t *edge = keys ? b->kv_edge : b->q_edge;
+    const int64_t n = edge[rank + 1] - edge[rank];
+    if (b->options.shards == LATHE_SHARDS_CONTIGUOUS)
+        return edge[rank] + i;
+    return i < n / 2 ? rank * (n / 2) + i : (2 * b->ranks - 1 - rank) * (n / 2) + i - n / 2;
+}
+
+/* 0: all ranks have all of that dim; 1: a shard of queries; 2: of keys */
+static inline int cut_of(const struct bench *b, const struct value *v, int d)
+{
+    const struct sig_dim dim = v->is.dim[d];
+    if (lathe__dim_is(dim, SYM_T))
+        return 2;
+    if (v->is.role == ROLE_INPUT || v->share)
+        return 0;
+    if (lathe__dim_is(dim, SYM_Q))
+        return b->options.whole_q ? 0 : 1;
+    return lathe__dim_is(dim, SYM_KV) ? 2 : 0;
+}
+
+/* Elements of a rank's tensor, to or from the whole's. */
+static inline void move(const struct bench *b, const struct value *v, int rank, const int64_t *shape,
+                        int64_t count, char *own, bool back)
+{
+    const size_t bytes = lathe_dtype_size(v->arg.dtype);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rest = i;
+        int64_t at = 0;
+        int64_t stride = 1;
+        for (int d = v->arg.ndim - 1; d >= 0; d--) {
+            const int cut = cut_of(b, v, d);
+            const int64_t index = rest % shape[d];
+            at += stride * (cut ? place(b, cut == 2, rank, index) : index);
+            stride *= v->shape[d];
+            rest /= shape[d];
+        }
+        char *const all = (char *)v->arg.data + at * (int64_t)bytes;
+        memcpy(back ? all : own + i * (int64_t)bytes, back ? own + i * (int64_t)bytes : all, bytes);
+    }
+}
+
+struct part {
+    struct bench *b;
+    int rank;
+    int n;
+    lathe_arg arg[MOST];
+    const struct value *of[MOST];
+    int64_t shape[MOST][MAX_DIMS], count[MOST];
+};
+
+static inline void take(struct part *p)
+{
+    struct bench *b = p->b;
+    for (int i = 0; i < b->n; i++) {
+        const struct value *v = &b->value[i];
+        const int k = p->n;
+        if (!arg_of(b, v))
+            continue;
+        p->count[k] = 1;
+        for (int d = 0; d < v->arg.ndim; d++) {
+            const int cut = cut_of(b, v, d);
+            const int64_t *edge = cut == 2 ? b->kv_edge : b->q_edge;
+            p->shape[k][d] = cut ? edge[p->rank + 1] - edge[p->rank] : v->shape[d];
+            p->count[k] *= p->shape[k][d];
+        }
+        char *own = malloc((size_t)p->count[k] * 8 + 8);
+        CHECK(own != NULL);
+        move(b, v, p->rank, p->shape[k], p->count[k], own, false);
+        for (int64_t j = 0; is_result(b, v) && j < p->count[k]; j++)
+            ((double *)(void *)own)[j] = (double)NAN;
+        p->of[k] = v;
+        p->arg[p->n++] = (lathe_arg){v->name, own, v->arg.dtype, v->arg.ndim, p->shape[k], NULL};
+    }
+}
+
+/* Results go to the whole's: shares are added, what all ranks have is the same. */
+static inline void give(struct part *p)
+{
+    struct bench *b = p->b;
+    pthread_mutex_lock(&b->lock);
+    for (int k = 0; k < p->n; k++) {
+        const struct value *v = p->of[k];
+        double *own = p->arg[k].data;
+        bool cut = false;
+        for (int d = 0; d < v->arg.ndim; d++)
+            cut |= cut_of(b, v, d) != 0;
+        for (int64_t j = 0; is_result(b, v) && v->share && !cut && j < p->count[k]; j++)
+            own[j] += ((double *)v->arg.data)[j];
+        for (int64_t j = 0; is_result(b, v) && !v->share && !cut && j < p->count[k]; j++)
+            if (!isnan(((double *)v->arg.data)[j]) && own[j] != ((double *)v->arg.data)[j]) {
+                fprintf(stderr, "rank %d: %s[%lld] is %.17g, elsewhere %.17g\n", p->rank, v->name,
+                        (long long)j, own[j], ((double *)v->arg.data)[j]);
+                CHECK(false);
+            }
+        if (is_result(b, v))
+            move(b, v, p->rank, p->shape[k], p->count[k], (char *)own, true);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+static inline lathe_status compute(struct part *p, lathe_error *err)
+{
+    struct bench *b = p->b;
+    lathe_dist *dist;
+    lathe_transport transport;
+    CHECK_EQ(lathe_threads_rank(b->group, p->rank, &transport, err), LATHE_OK);
+    lathe_status status =
+        lathe_dist_create(&dist, b->ctx, b->spec, b->pass, &transport, &b->options, p->arg, p->n, err);
+    if (status != LATHE_OK)
+        return status;
+    if (p->rank == 0)
+        snprintf(b->info, sizeof b->info, "%s", lathe_dist_info(dist));
+    void *workspace =
+        aligned_alloc(256, lathe_dist_workspace_size(dist) + 256 - lathe_dist_workspace_size(dist) % 256);
+    CHECK(workspace != NULL);
+    memset(workspace, 0xff, lathe_dist_workspace_size(dist));
+    if (b->failing == p->rank)
+        p->shape[0][0]++;
+    status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
+    free(workspace);
+    lathe_dist_destroy(dist);
+    return status;
+}
+
+static inline void *run_rank(void *arg)
+{
+    struct part *p = arg;
+    struct bench *b = p->b;
+    take(p);
+    b->status[p->rank] = compute(p, &b->err[p->rank]);
+    if (b->status[p->rank] == LATHE_OK)
+        give(p);
+    for (int k = 0; k < p->n; k++)
+        free(p->arg[k].data);
+    return NULL;
+}
+
+/* Over ranks that begin at these edges; what each says is kept. */
+static inline void run(struct bench *b, int ranks, const int64_t *q_edge, const int64_t *kv_edge)
+{
+    pthread_t thread[RANKS];
+    int64_t q_tokens[RANKS];
+    int64_t kv_tokens[RANKS];
+    struct part *part = calloc(RANKS, sizeof *part);
+    lathe_error err;
+    CHECK(part != NULL);
+    b->ranks = ranks;
+    b->q_edge = q_edge;
+    b->kv_edge = kv_edge;
+    b->options.q_tokens = q_tokens;
+    b->options.kv_tokens = kv_tokens;
+    for (int i = 0; i < b->n; i++)
+        for (int64_t k = 0; is_result(b, &b->value[i]) && k < b->value[i].count; k++)
+            ((double *)b->value[i].arg.data)[k] = b->value[i].share ? 0 : (double)NAN;
+    CHECK_EQ(lathe_threads_create(&b->group, ranks, &err), LATHE_OK);
+    for (int r = 0; r < ranks; r++) {
+        q_tokens[r] = b->options.whole_q ? b->q : q_edge[r + 1] - q_edge[r];
+        kv_tokens[r] = kv_edge[r + 1] - kv_edge[r];
+        part[r].b = b;
+        part[r].rank = r;
+        b->err[r] = (lathe_error){0};
+    }
+    for (int r = 0; r < ranks; r++)
+        CHECK_EQ(pthread_create(&thread[r], NULL, run_rank, &part[r]), 0);
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    lathe_threads_destroy(b->group);
+    free(part);
+}
+
+static inline void expect(const struct bench *b, const char *spec)
+{
+    for (int r = 0; r < b->ranks; r++) {
+        if (b->status[r] != LATHE_OK)
+            fprintf(stderr, "%s: rank %d of %d: %s\n", spec, r, b->ranks, b->err[r].text);
+        CHECK_EQ(b->status[r], LATHE_OK);
+    }
+}
+
+/* bound 0: the same bits */
+static inline void compare(struct bench *b, const char *spec, double bound)
+{
+    expect(b, spec);
+    for (int i = 0; i < b->n; i++) {
+        const struct value *v = &b->value[i];
+        const double *now = v->arg.data;
+        for (int64_t k = 0; v->before && k < v->count; k++) {
+            const bool same = now[k] == v->before[k] || (isnan(now[k]) && isnan(v->before[k]));
+            if (!same && !(fabs(now[k] - v->before[k]) <= bound * (1 + fabs(v->before[k])))) {
+                fprintf(stderr, "%s over %d ranks: %s[%lld] is %.17g, of one rank %.17g\n%s", spec, b->ranks,
+                        v->name, (long long)k, now[k], v->before[k], b->info);
+                CHECK(false);
+            }
+        }
+    }
+}
+
+#endif
