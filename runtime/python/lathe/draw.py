@@ -59,6 +59,7 @@ _FLOATS = (
     lambda rng, shape: rng.standard_normal(shape),
     lambda rng, shape: rng.random(shape),
     lambda rng, shape: -rng.random(shape),
+    lambda rng, shape: 0.75 + 0.5 * rng.random(shape),
 )
 
 
@@ -79,7 +80,7 @@ _INTEGERS = (
 
 def _call(op, given: dict, own: int) -> Any:
     """With numbers drawn for what is missing. What these may be the library knows, as that decays are at most 0: what
-    it refuses is drawn anew, floats between 0 and 1, then between -1 and 0, integers as marks, then as 0. own: the
+    it refuses is drawn anew, floats between 0 and 1, between -1 and 0, about 1, integers as marks, then as 0. own: the
     size of dims that nothing else says, as of blocks: a position and its parts are in it.
     """
     missing = [a for a in op.forward.arguments if a.name not in given and not a.optional and a.role != c.RESULT]
@@ -91,7 +92,7 @@ def _call(op, given: dict, own: int) -> Any:
             return op(**given, **drawn)
         except c.ArgumentError as error:
             named = [n for n in tried if f"'{n}'" in str(error)] or list(tried)
-            if not named or any(tried[n] + 1 == len(_FLOATS) for n in named):
+            if not named or any(tried[n] + 1 == len(_ways(op, n)) for n in named):
                 raise
             for name in named:
                 tried[name] += 1
@@ -105,7 +106,11 @@ def _drawn(op, argument: Argument, given: dict, rng, tried: int, own: int) -> An
     shape = tuple(d.value(sizes) for d in argument.dims)
     if argument.dtype == c.U8:
         return (rng.random(shape) < 7 / 8).astype(np.uint8)
-    return (_INTEGERS if argument.dtype == c.I32 else _FLOATS)[tried](rng, shape)
+    return _ways(op, argument.name)[tried](rng, shape)
+
+
+def _ways(op, name: str) -> tuple:
+    return _INTEGERS if op.forward.by_name[name].dtype == c.I32 else _FLOATS
 
 
 def draw(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any):

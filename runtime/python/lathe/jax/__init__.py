@@ -10,11 +10,12 @@ from __future__ import annotations
 from .._op import Op, as_op
 from ._function import Function
 from ._keys import KeysFunction
+from ._states import StatesFunction
 
 __all__ = ["Function", "wrap"]
 
 
-def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys=None) -> Function:
+def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys=None, states=None) -> Function:
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
     op: an Op, what lathe.load takes, or the text of a spec.
 
@@ -26,6 +27,8 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), k
     Inside of jax.shard_map a call is one of the device's own arrays; kv_start= and len_kv=, h_start= and n_h=, q_start=
     say which of all keys, heads and queries those are. keys: a mesh axis, or several, along which k and v are sharded
     in the order of its devices; each device has all queries, and gets o and finals of all keys.
+    states: the same of the tokens of linear attention, each device having its own q, k, v and inputs by token; a state
+    that is given is the one before the first token of all, and state_out that behind the last, the same everywhere.
 
     A scalar that is a number is a constant of the compiled program; one that is a JAX array of one element may change
     from call to call, as a seed, and is read when the kernel is launched, for which a GPU waits. To differentiate what
@@ -33,9 +36,14 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), k
     """
     op = as_op(op)
     results = (results,) if isinstance(results, str) else tuple(results)
-    key = f"jax {layout} {','.join(results)} {keys!r}"
+    key = f"jax {layout} {','.join(results)} {keys!r} {states!r}"
     found = op._extensions.get(key)
     if found is None:
-        made = Function(op, layout, results) if keys is None else KeysFunction(op, layout, results, keys)
-        found = op._extensions[key] = made
+        found = op._extensions[key] = _make(op, layout, results, keys, states)
     return found
+
+
+def _make(op: Op, layout: str, results: tuple[str, ...], keys, states) -> Function:
+    if states is not None:
+        return StatesFunction(op, layout, results, states)
+    return Function(op, layout, results) if keys is None else KeysFunction(op, layout, results, keys)

@@ -75,7 +75,11 @@ class Axis:
         """An array that is the same on all devices, typed so."""
         if not self.is_checked():
             return array
-        return jax.lax.psum(jnp.where(self.index() == 0, array, jnp.zeros_like(array)), self.names)
+        return self.sum_alike(jnp.where(self.index() == 0, array, jnp.zeros_like(array)))
+
+    def sum_alike(self, array):
+        """The sum, which is the same everywhere and typed so."""
+        return jax.lax.psum(array, self.names)
 
     def turn(self, array, cut: int):
         """Each device's share of a dim that is cut, of all devices' arrays: stacked along a new first dim."""

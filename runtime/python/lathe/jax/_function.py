@@ -143,13 +143,13 @@ class Function:
         def forward(*given):
             self._check_gradients(every, given)
             arrays = tuple(jnp.asarray(g.value) for g in given)
-            results = self._forward(dict(zip(every, arrays)), numbers, made)
-            return tuple(results[made.index(n)] for n in plain), (arrays, results)
+            results, more = self._forward_and_kept(dict(zip(every, arrays)), numbers, made)
+            return tuple(results[made.index(n)] for n in plain), (arrays, results, more)
 
         def backward(kept, seeds):
-            arrays, results = kept
+            arrays, results, more = kept
             have = dict(zip(every, arrays))
-            gradients = self._gradients(have, dict(zip(made, results)), dict(zip(plain, seeds)), numbers)
+            gradients = self._gradients(have, dict(zip(made, results)), dict(zip(plain, seeds)), numbers, more)
             return tuple(_cotangent(gradients.get(n), a) for n, a in have.items())
 
         function.defvjp(forward, backward, symbolic_zeros=True)
@@ -157,6 +157,10 @@ class Function:
 
     def _forward(self, have: dict, numbers: tuple, results: tuple[str, ...]) -> tuple:
         return self._pass(c.FORWARD, have, numbers, results)
+
+    def _forward_and_kept(self, have: dict, numbers: tuple, results: tuple[str, ...]) -> tuple:
+        """Results, and what else a backward pass reads."""
+        return self._forward(have, numbers, results), ()
 
     def _pass(self, which: int, have: dict, numbers: tuple, results: tuple[str, ...], dtypes: tuple = ()) -> tuple:
         """Results of a pass, of those arrays by their names and those numbers that it takes."""
@@ -181,23 +185,29 @@ class Function:
                     "argument 'state_index': a pool of states has no backward pass; call it outside of jax.grad"
                 )
 
-    def _gradients(self, have: dict, results: dict, seeds: dict, numbers) -> dict:
+    def _gradients(self, have: dict, results: dict, seeds: dict, numbers, more) -> dict:
         """Gradients by the names of what they are of."""
-        gradient = self.op.gradient
-        order = tuple(r.name for r in gradient.results if r.name[1:] in have)
+        order = self._wanted(have)
+        out = self._pass(c.BACKWARD, self._read_back(have, results, seeds), numbers, order)
+        return {name[1:]: g for name, g in zip(order, out)}
+
+    def _wanted(self, have: dict) -> tuple[str, ...]:
+        return tuple(r.name for r in self.op.gradient.results if r.name[1:] in have)
+
+    def _read_back(self, have: dict, results: dict, seeds: dict) -> dict:
+        """What a backward pass reads: gradients of results beside them and the operands."""
         read = have | results
         for name, seed in seeds.items():
-            argument = gradient.by_name.get("d" + name)
+            argument = self.op.gradient.by_name.get("d" + name)
             if argument is None:
                 continue  # of a result that has no gradient, as indices
             if not isinstance(seed, SymbolicZero):
-                read[argument.name] = self._whole_seed(seed)
+                read[argument.name] = self._whole_seed(name, seed)
             elif not argument.optional or len(seeds) == 1:
                 read[argument.name] = jnp.zeros(seed.shape, seed.dtype)
-        out = self._pass(c.BACKWARD, read, numbers, order)
-        return {name[1:]: g for name, g in zip(order, out)}
+        return read
 
-    def _whole_seed(self, seed):
+    def _whole_seed(self, result: str, seed):
         return seed
 
 

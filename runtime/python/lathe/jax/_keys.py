@@ -78,5 +78,5 @@ class KeysFunction(Function):
             return {}
         return {"q_start": jnp.asarray(have.get("len_kv", fixed.get("len_kv")) - part_o.shape[3], jnp.int32)}
 
-    def _whole_seed(self, seed):
+    def _whole_seed(self, result: str, seed):
         return self.axis.whole_seed(seed)
