@@ -199,6 +199,10 @@ static const struct option_row OPTIONS[] = {
     {"--param", IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT | IN_DRAW | IN_BENCH,
      "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed",
      .take = option_pair, .member = MEMBER(param), .repeats = true},
+    {"--ranks", IN_EXPLAIN, "N",
+     "of the problem over N GPUs: which scheme of lathe_dist.h serves it, what a launch sends, and\n"
+     "                        why",
+     .take = option_count, .member = MEMBER(ranks)},
     {"--json", IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST | IN_DRAW | IN_BENCH, NULL,
      "for programs: one object of JSON", .take = option_flag, .member = MEMBER(json)},
     {"--all", IN_GEN, NULL,

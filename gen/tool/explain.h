@@ -12,5 +12,8 @@ bool explain_mask(const struct ir *ir, const struct problem *problem, const stru
                   const struct source *source, const struct name_values *set, struct text_buf *out);
 /* The kernel that judges the tiles of a mask once a launch; NULL: none does. */
 const char *explain_map_kernel(const struct source *source);
+/* explain_ranks.c: which scheme serves the problem over options.ranks ranks, on the host device's word. */
+int explain_ranks(struct facts *f, const struct options *o, const struct signature *sig,
+                  const struct problem *p);
 
 #endif

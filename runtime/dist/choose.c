@@ -157,32 +157,103 @@ static bool is_better(const struct lathe_dist *d, const struct trial *a, const s
 static void say_trial(struct phrase *words, int which, const struct trial *t)
 {
     if (t->status == LATHE_OK)
-        lathe__say(words, "%s: serves, would send %zu bytes with a workspace of %zu\n", SCHEME[which]->name,
-                   t->sent, t->bytes);
+        lathe__say(words, "%s: serves; a rank of equal shards would send %zu bytes with a workspace of %zu\n",
+                   SCHEME[which]->name, t->sent, t->bytes);
     else
         lathe__say(words, "%s: %s\n", SCHEME[which]->name, t->err.text);
 }
 
-/* Every scheme that might serve; a status of the machine (memory, CUDA, compiler) ends the search. */
-static lathe_status choose_any(struct lathe_dist *d, const lathe_arg *args, int n, lathe_error *err)
+/* The same problem for a rank 0 of ranks that have equal shards: what every rank comes to alike, whatever its
+   own shard is, so that all choose one scheme. */
+struct even {
+    lathe_arg arg[MOST_IN_CALL];
+    int64_t shape[MOST_IN_CALL][LATHE_MAX_DIMS];
+    int64_t q[LATHE_MOST_RANKS], kv[LATHE_MOST_RANKS];
+};
+
+static void even_shape(const struct lathe_dist *d, const lathe_arg_info *info, const struct even *e,
+                       int64_t *shape)
+{
+    for (int k = 0; k < info->ndim; k++) {
+        const char *const dim = info->dim[k].name;
+        const bool own = !info->is_input && !lathe__dist_is_share(d, info->name);
+        if (strcmp(dim, "t") == 0 || (own && strcmp(dim, "kv") == 0))
+            shape[k] = e->kv[0];
+        else if (own && strcmp(dim, "q") == 0 && !d->o.whole_q)
+            shape[k] = e->q[0];
+    }
+}
+
+static void make_even(const struct lathe_dist *d, const lathe_arg *args, int n, struct even *e)
+{
+    lathe_arg_info info;
+    for (int r = 0; r < d->t.ranks; r++) {
+        e->q[r] = d->o.whole_q ? d->q_all : (d->q_all + d->t.ranks - 1) / d->t.ranks;
+        e->kv[r] = (d->kv_all + d->t.ranks - 1) / d->t.ranks;
+    }
+    for (int i = 0; i < n; i++) {
+        e->arg[i] = args[i];
+        if (args[i].ndim == 0)
+            continue;
+        e->arg[i].data = NULL;
+        e->arg[i].strides = NULL;
+        memcpy(e->shape[i], args[i].shape, (size_t)args[i].ndim * sizeof *args[i].shape);
+        e->arg[i].shape = e->shape[i];
+        for (int k = 0; lathe_spec_arg(d->spec, d->pass, k, &info); k++)
+            if (strcmp(info.name, args[i].name) == 0 && info.ndim == args[i].ndim)
+                even_shape(d, &info, e, e->shape[i]);
+    }
+}
+
+static lathe_status try_even(struct lathe_dist *d, lathe_scheme which, struct even *e, int n,
+                             struct trial *out)
+{
+    struct lathe_dist even = *d;
+    even.t.rank = 0;
+    even.q_tokens = e->q;
+    even.kv_tokens = e->kv;
+    even.kv_all = e->kv[0] * d->t.ranks;
+    even.q_all = d->o.whole_q ? d->q_all : e->q[0] * d->t.ranks;
+    out->status = try_scheme(&even, which, e->arg, n, &out->err);
+    out->sent = even.sent;
+    out->bytes = even.bytes + even.kernel_bytes;
+    forget(&even);
+    memcpy(d->map, even.map, sizeof d->map); /* specs that it has parsed */
+    d->product = even.product;
+    return out->status;
+}
+
+/* The best of the schemes that serve; 0: none does. A status of the machine (memory, CUDA, compiler) ends the
+ * search.
+ */
+static lathe_status find_best(struct lathe_dist *d, struct even *e, int n, struct phrase *words, int *best,
+                              lathe_error *err)
 {
     struct trial trial[SCHEMES];
-    struct phrase words = {.size = 0};
-    int best = 0;
+    *best = 0;
     for (int which = 1; which < SCHEMES; which++) {
         struct trial *t = &trial[which];
-        t->status = try_scheme(d, (lathe_scheme)which, args, n, &t->err);
-        t->sent = d->sent;
-        t->bytes = d->bytes + d->kernel_bytes;
-        if (t->status != LATHE_OK && t->status != LATHE_UNSUPPORTED && t->status != LATHE_ARG) {
-            if (err)
-                *err = t->err;
-            return t->status;
-        }
-        say_trial(&words, which, t);
-        if (t->status == LATHE_OK && (best == 0 || is_better(d, t, &trial[best])))
-            best = which;
+        const lathe_status status = try_even(d, (lathe_scheme)which, e, n, t);
+        if (status != LATHE_OK && status != LATHE_UNSUPPORTED && status != LATHE_ARG)
+            return lathe__fail(err, status, "%s", t->err.text);
+        say_trial(words, which, t);
+        if (status == LATHE_OK && (*best == 0 || is_better(d, t, &trial[*best])))
+            *best = which;
     }
+    return LATHE_OK;
+}
+
+static lathe_status choose_any(struct lathe_dist *d, const lathe_arg *args, int n, lathe_error *err)
+{
+    struct phrase words = {.size = 0};
+    int best;
+    struct even *e = malloc(sizeof *e);
+    if (!e)
+        return lathe__fail_memory(err);
+    make_even(d, args, n, e);
+    const lathe_status status = find_best(d, e, n, &words, &best, err);
+    free(e);
+    TRY(status);
     if (best == 0)
         return lathe__fail(err, LATHE_UNSUPPORTED, "dist: no scheme serves %s over %d ranks:\n%s",
                            lathe_spec_name(d->spec), d->t.ranks, words.text);

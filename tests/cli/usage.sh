@@ -85,6 +85,11 @@ expect 2 '' "completion: expected bash, zsh or fish, given 'csh'" "$LATHE" compl
 
 # parameters of a spec
 expect 0 'CAP          param   20 (line 2; default 30)' '' "$LATHE" explain softcap --param CAP=20
+expect 0 'scheme heads, rank 0 of 4' '' "$LATHE" explain causal --problem h=4,q=64,d=16 --ranks 4
+expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem h=4,q=1,kv=64,d=16 --ranks 3
+expect 0 'scheme states, rank 0 of 4' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 4 --pass backward
+expect 0 'each rank calls it with its own rows' '' "$LATHE" explain rms_norm --ranks 2
+expect 2 '' '--ranks: expected at most 256, given 257' "$LATHE" explain causal --ranks 257
 expect 2 '' "parameter 'GAP': this spec has none of that name; it has CAP; did you mean 'CAP'?" "$LATHE" explain softcap --param GAP=20
 expect 2 '*' "--param GAP: none of the specs has a parameter of that name" "$LATHE" check softcap softmax --param CAP=20 --param GAP=20
 expect 2 '' "--param GAP: none of the specs has a parameter of that name" "$LATHE" aot softcap softmax --arch sm_80 --param GAP=20 -o none

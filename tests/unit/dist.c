@@ -246,12 +246,30 @@ TEST(auto_takes_what_sends_least_and_says_why)
 {
     struct bench b;
     open_bench(&b, "causal", TOKENS);
-    CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = LATHE_SCHEME_AUTO}, "heads: serves, would send"),
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = LATHE_SCHEME_AUTO},
+                    "heads: serves; a rank of equal shards would send"),
              LATHE_OK);
     CHECK_EQ(
         refuse(&b, &(lathe_dist_options){.scheme = LATHE_SCHEME_AUTO}, "keys: every rank needs all queries"),
         LATHE_OK);
     close_bench(&b);
+}
+
+/* Shards of any size, none among them: every rank comes to the same scheme by itself. */
+TEST(auto_is_the_same_on_every_rank)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        struct bench b;
+        open_bench(&b, "sinks", 6);
+        whole(&b, LATHE_FORWARD);
+        if (pass)
+            whole(&b, LATHE_BACKWARD);
+        run(&b, 3, Q_EDGE[2], EDGE[2]);
+        compare(&b, "sinks", 1e-9);
+        run(&b, 4, (const int64_t[]){0, 0, 0, 6, 6}, (const int64_t[]){0, TOKENS, TOKENS, TOKENS, TOKENS});
+        compare(&b, "sinks", 1e-9);
+        close_bench(&b);
+    }
 }
 
 /* Groups of one key head at a time are the same, bit for bit. */
