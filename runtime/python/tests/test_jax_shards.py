@@ -125,7 +125,7 @@ def test_heads_and_keys_on_two_axes(rng):
     local = lambda q, k, v: keys(q, k, v, h_start=lax.axis_index("h") * q.shape[1], n_h=4)
     f = shard(local, (P(None, "h"), P(None, "h", "s"), P(None, "h", "s")), P(None, "h"), mesh)
     agree(f, lathe.jax.wrap("alibi"), draw(rng, 6), {})
-    both = lathe.jax.wrap("alibi", keys=("h", "s"))  # all four devices as one axis
+    both = lathe.jax.wrap("alibi", keys=["h", "s"])  # all four devices as one axis
     cut = P(None, None, ("h", "s"))
     agree(shard(both, (P(), cut, cut), P(), mesh), lathe.jax.wrap("alibi"), draw(rng, 6), {})
 
@@ -175,6 +175,8 @@ def test_refusals(rng):
     packed = lambda q, k, v: keys(q[:1], k[:1], v[:1], cu_q=jnp.asarray([0, 16], jnp.int32))
     with pytest.raises(lathe.ArgumentError, match="'kv_start': missing; beside 'cu_q' the shape of k does not say"):
         shard(packed, (P(), KEYS, KEYS), P())(q, k, v)
+    with pytest.raises(lathe.ArgumentError, match="keys, states: expected one of them"):
+        lathe.jax.wrap("causal", keys="s", states="s")
     square = lambda q: (shard(keys, (P(), KEYS, KEYS), P())(q, k, v) ** 2).sum()
     with pytest.raises(lathe.UnsupportedError, match="a second derivative is asked for"):
         jax.grad(lambda q: jax.grad(square)(q).sum())(q)
@@ -206,6 +208,24 @@ def test_gather(spec, rng):
         return attend(q, k, v, q_start=lax.axis_index("s") * q.shape[2], **inputs)
 
     agree(shard(local, KEYS, KEYS), attend, draw(rng), SPECS[spec](rng))
+
+
+def test_layers_in_a_scan(rng):
+    """Types of what varies along the mesh are those that scan, checkpoint and vmap ask for."""
+    attend, keys = lathe.jax.wrap("causal"), lathe.jax.wrap("causal", keys="s")
+
+    def gathered(q, k, v):
+        k, v = (lax.all_gather(t, "s", axis=2, tiled=True) for t in (k, v))
+        return attend(q, k, v, q_start=lax.axis_index("s") * q.shape[2])
+
+    def layers(attend):
+        step = jax.checkpoint(lambda x, scale: (x + scale * attend(x, x, x), None))
+        return lambda q, k, v: lax.scan(step, q, jnp.asarray([0.5, 2.0]))[0]
+
+    agree(shard(layers(gathered), KEYS, KEYS), layers(attend), draw(rng, 16, 4, 4), {})
+    many = [jnp.stack([t, 2 * t]) for t in draw(rng, 6)]
+    f = shard(keys, (P(), KEYS, KEYS), P())
+    agree(lambda *t: jax.vmap(f)(*t), lambda *t: jnp.stack([attend(*(x[i] for x in t)) for i in range(2)]), many, {})
 
 
 # ---- several devices of one process ---------------------------------------------------------------------------------

@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from typing import Sequence, Union
+
+from .. import _library as c
 from .._op import Op, as_op
 from ._function import Function
 from ._keys import KeysFunction
@@ -15,7 +18,12 @@ from ._states import StatesFunction
 __all__ = ["Function", "wrap"]
 
 
-def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys=None, states=None) -> Function:
+Axes = Union[str, Sequence[str], None]
+
+
+def wrap(
+    op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys: Axes = None, states: Axes = None
+) -> Function:
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
     op: an Op, what lathe.load takes, or the text of a spec.
 
@@ -43,7 +51,9 @@ def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), k
     return found
 
 
-def _make(op: Op, layout: str, results: tuple[str, ...], keys, states) -> Function:
+def _make(op: Op, layout: str, results: tuple[str, ...], keys: Axes, states: Axes) -> Function:
+    if keys is not None and states is not None:
+        raise c.ArgumentError("keys, states: expected one of them; keys is of attention, states of linear attention")
     if states is not None:
         return StatesFunction(op, layout, results, states)
     return Function(op, layout, results) if keys is None else KeysFunction(op, layout, results, keys)

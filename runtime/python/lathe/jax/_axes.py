@@ -47,8 +47,9 @@ class Axis:
     """An axis of the mesh, or several as one, along which a call is sharded."""
 
     def __init__(self, option: str, names):
-        self.option, self.names = option, names
-        self.all = names if isinstance(names, tuple) else (names,)
+        self.option = option
+        self.names = tuple(names) if isinstance(names, (list, tuple)) else names
+        self.all = self.names if isinstance(self.names, tuple) else (names,)
 
     def size(self) -> int:
         try:
