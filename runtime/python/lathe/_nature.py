@@ -22,6 +22,7 @@ class Nature(NamedTuple):
     reads_past: bool = True
     reads_future: bool = False
     mixes: bool = False  # a matrix takes a state further, else factors do
+    by_column: bool = False  # the factors of a row of the state differ
     has_norm: bool = False
 
     @property
@@ -49,6 +50,7 @@ class _Trial:
         self.op = op
         self.given = {n: rng.standard_normal((1, 2, _T, _D)) / 4 for n in ("q", "k", "v") if n in op.forward.by_name}
         self.state = rng.standard_normal((1, 2, _D, _D))
+        self.optional = tuple(a.name for a in op.forward.tensors if a.is_input and a.optional)
         self.has_norm = "norm" in op.forward.by_name
 
     def run(self, **changed):
@@ -57,7 +59,7 @@ class _Trial:
             changed["norm_out"] = True
             if "state" in changed:
                 changed["norm"] = np.zeros((1, 2, _D))
-        made = _call(self.op, self.given | {"o": True, "state_out": True} | changed, _D)
+        made = _call(self.op, self.given | {"o": True, "state_out": True} | changed, _D, self.optional)
         return made.o, made.state_out
 
     def v_without(self, token: int):
@@ -81,4 +83,6 @@ def _look(op: Op) -> Nature:
     alike = trial.run(v=zero, state=np.repeat(trial.state[..., :1], _D, -1))[1]
     if mixes and (np.count_nonzero(moved) > 2 * _D or not np.allclose(alike, alike[..., :1], rtol=1e-12, atol=1e-12)):
         return Nature("its state goes another way for each value channel, besides a delta rule")
-    return Nature("", past, future, mixes, trial.has_norm)
+    factors = trial.run(v=zero, state=np.ones_like(trial.state))[1]
+    by_column = not mixes and bool((factors != factors[..., :1]).any())
+    return Nature("", past, future, mixes, by_column, trial.has_norm)

@@ -78,12 +78,14 @@ _INTEGERS = (
 )
 
 
-def _call(op, given: dict, own: int) -> Any:
+def _call(op, given: dict, own: int, also: tuple = ()) -> Any:
     """With numbers drawn for what is missing. What these may be the library knows, as that decays are at most 0: what
     it refuses is drawn anew, floats between 0 and 1, between -1 and 0, about 1, integers as marks, then as 0. own: the
-    size of dims that nothing else says, as of blocks: a position and its parts are in it.
+    size of dims that nothing else says, as of blocks: a position and its parts are in it. also: optional inputs that
+    are wanted.
     """
-    missing = [a for a in op.forward.arguments if a.name not in given and not a.optional and a.role != c.RESULT]
+    wanted = (a for a in op.forward.arguments if a.role != c.RESULT and (not a.optional or a.name in also))
+    missing = [a for a in wanted if a.name not in given]
     tried = {a.name: 0 for a in missing}
     while True:
         rng = np.random.default_rng(1)

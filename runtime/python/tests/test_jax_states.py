@@ -96,6 +96,13 @@ def test_sums_of_keys_go_along():
     agree(f, lambda t: lathe.jax.wrap("linear_elu", results=results)(**t), given)
 
 
+def test_factors_of_wide_values():
+    """Of a decay by key channel 16 columns of a state tell, whatever the others are."""
+    given, specs = draw("gla")
+    given["v"] = jnp.concatenate([given["v"], 1 - given["v"], 2 * given["v"]], -1)
+    agree(shard(lathe.jax.wrap("gla", states="s"), specs, TOKENS), lambda t: lathe.jax.wrap("gla")(**t), given)
+
+
 @pytest.mark.parametrize("devices", [2, 4])
 def test_tokens_before_heads_and_wide_values(devices):
     given, specs = draw("gated_delta")
@@ -114,6 +121,19 @@ def test_packed_sequences_that_end_anywhere():
     states = lathe.jax.wrap("gated_delta", states="s")
     local = lambda **t: states(**t, cu=jnp.clip(cu - 3 * jax.lax.axis_index("s"), 0, 3))
     agree(shard(local, specs, TOKENS), lambda t: lathe.jax.wrap("gated_delta")(**t, cu=cu), given)
+
+
+def test_what_an_optional_input_does_is_found_out():
+    """The factors of a decay that is left out are 1; the same function has to serve calls that give it."""
+    spec = """return linear_attention {
+      inputs = { g = tensor("float", "b", "h", "t", { grad = true, optional = true, range = { -inf, 0 } }),
+                 beta = tensor("float", "b", "h", "t", { grad = true, optional = true, range = { 0, 2 } }) },
+      key_mod = unit, decay = function(at, x) return x.g(at.b, at.h, at.t) end,
+      delta = function(at, x) return x.beta(at.b, at.h, at.t) end }"""
+    given, specs = draw("gated_delta")
+    states = lathe.jax.wrap(spec, states="s")
+    assert states.nature.mixes
+    agree(shard(states, specs, TOKENS), lambda t: lathe.jax.wrap(spec)(**t), given)
 
 
 def test_refusals():

@@ -62,14 +62,18 @@ class StatesFunction(Function):
         if "state_index" in given:
             raise c.UnsupportedError("states: argument 'state_index': a pool of states is of one device; give state")
         d, d_v = given["q"].shape[-1], given["v"].shape[-1]
-        if self.nature.mixes and d != d_v and devices > 2:
-            for name in given:
-                if any(dim.name == "d_v" for dim in self.op.forward.by_name[name].dims) and name not in ("v", "state"):
-                    raise c.UnsupportedError(
-                        f"states: argument '{name}' is over d_v, which is not d, and stands in the way of finding what "
-                        "becomes of a state; jax.lax.all_to_all shards heads instead"
-                    )
+        columns = self._over_columns(given)
+        if self.nature.mixes and d != d_v and devices > 2 and columns:
+            raise c.UnsupportedError(
+                f"states: argument '{columns[0]}' is over d_v, which is not d, and stands in the way of finding what "
+                "becomes of a state; jax.lax.all_to_all shards heads instead"
+            )
         return given
+
+    def _over_columns(self, given: dict) -> list[str]:
+        """Inputs that have a place for each value channel."""
+        by_name = self.op.forward.by_name
+        return [n for n in given if by_name[n].is_input and any(d.name == "d_v" for d in by_name[n].dims)]
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -95,6 +99,8 @@ class StatesFunction(Function):
         """What becomes of a state: a matrix [seqs, h, d, d], or a factor of each element."""
         v, one = have["v"], self._state(have, 1)
         if not self.nature.mixes:
+            if not self.nature.by_column and not self._over_columns(have):  # one column tells, kernels take 16
+                one, v = State(one.s[..., :16], one.z), v[..., :16]
             return self._behind(have | {"v": jnp.zeros_like(v)}, numbers, one).s
         d = one.s.shape[2]
         eye = jnp.broadcast_to(jnp.eye(d, dtype=one.s.dtype), (*one.s.shape[:3], d))
@@ -104,7 +110,8 @@ class StatesFunction(Function):
         if self.nature.mixes:
             form = "shji,shjv->shiv" if back else "shij,shjv->shiv"
             return State(jnp.einsum(form, turn, state.s, precision=jax.lax.Precision.HIGHEST))
-        return State(turn * state.s, None if state.z is None else turn[..., 0] * state.z)
+        factors = turn if turn.shape == state.s.shape else turn[..., :1]
+        return State(factors * state.s, None if state.z is None else turn[..., 0] * state.z)
 
     def _gathered(self, tree):
         """What all devices have, in the order of places."""
