@@ -7,6 +7,7 @@
 #include "gen/tool/explain.h"
 #include "gen/host/host.h"
 #include "gen/tool/run.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +29,11 @@ struct survey {
         int32_t i;
     } value[MAX_INPUTS];
     const lathe_arg *input[MAX_INPUTS]; /* of scalars that --set gives; others have their default */
-    int64_t q_start;
+    int64_t all[SYM_COUNT];             /* sizes of all, of which the call may have a part: */
+    int64_t q_start, kv_start, h_start; /* it begins there */
     int bm, bn;
     struct random random;
-    int tiles, none, all; /* tiles seen, and what their bounds say */
+    int tiles, none, full; /* tiles seen, and what their bounds say */
     int n_open, looked, uniform;
     struct place_of_tile open[TILES];
 };
@@ -51,17 +53,20 @@ static void tile_of(const struct survey *s, const struct place_of_tile *place, s
     const struct problem *p = s->problem;
     const int64_t h_kv = p->dim[SYM_H_KV];
     const int64_t group = h_kv > 0 ? p->dim[SYM_H] / h_kv : 1;
-    *t = (struct tile_at){.q_start = s->q_start, .row0 = place->row0, .kv0 = place->kv0, .input = s->input};
+    const int64_t h = place->h + s->h_start;
+    *t = (struct tile_at){
+        .q_start = s->q_start, .row0 = place->row0, .kv0 = place->kv0 + s->kv_start, .input = s->input};
     t->row1 = place->row0 + s->bm < p->dim[SYM_Q] ? place->row0 + s->bm - 1 : p->dim[SYM_Q] - 1;
     t->kv1 = place->kv0 + s->bn < p->dim[SYM_KV] ? place->kv0 + s->bn - 1 : p->dim[SYM_KV] - 1;
+    t->kv1 += s->kv_start;
     t->at[AT_B] = place->b;
-    t->at[AT_H] = place->h;
-    t->at[AT_H_KV] = (double)(place->h / (group > 0 ? group : 1));
+    t->at[AT_H] = (double)h;
+    t->at[AT_H_KV] = (double)(h / (group > 0 ? group : 1));
     t->at[AT_N_B] = (double)p->dim[SYM_B];
-    t->at[AT_N_H] = (double)p->dim[SYM_H];
-    t->at[AT_N_H_KV] = (double)h_kv;
+    t->at[AT_N_H] = (double)s->all[SYM_H];
+    t->at[AT_N_H_KV] = (double)s->all[SYM_H_KV];
     t->at[AT_LEN_Q] = (double)p->dim[SYM_Q];
-    t->at[AT_LEN_KV] = (double)p->dim[SYM_KV];
+    t->at[AT_LEN_KV] = (double)s->all[SYM_KV];
     t->at[AT_D] = (double)p->dim[SYM_D];
     t->at[AT_D_V] = (double)p->dim[SYM_D_V];
 }
@@ -109,7 +114,7 @@ static void take_tile(struct survey *s, int64_t number, int64_t key_tiles)
     const enum tile_class class = bounds_class(s->ir, &t);
     s->tiles++;
     s->none += class == TILE_NONE;
-    s->all += class == TILE_ALL;
+    s->full += class == TILE_ALL;
     if (class == TILE_SOME)
         s->open[s->n_open++] = place;
 }
@@ -208,7 +213,7 @@ static void say_shares(const struct survey *s, bool looks, struct text_buf *out)
     }
     say_scalars(s, out);
     text_add(out, "of the tiles %.0f %% are left out, %.0f %% need no mask, ", percent(s->none, s->tiles),
-             percent(s->all, s->tiles));
+             percent(s->full, s->tiles));
     if (open > 0 && looks)
         text_add(out, "%.0f %% are one or the other by their pairs, ", percent(open, s->tiles));
     text_add(out, "%.0f %% are masked pair by pair", percent(some, s->tiles));
@@ -216,6 +221,20 @@ static void say_shares(const struct survey *s, bool looks, struct text_buf *out)
         text_add(out, ", though %.0f %% are all live or all dead: ", percent(open, s->tiles));
         say_why_not(s, out);
     }
+}
+
+static int64_t set_value(const struct name_values *set, const char *name, int64_t otherwise)
+{
+    const char *text = tool_find_value(set, name);
+    return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+static void set_places(struct survey *s, const struct name_values *set)
+{
+    lathe__dims_of_all(s->problem, s->all);
+    s->q_start = set_value(set, "q_start", s->all[SYM_KV] - s->problem->dim[SYM_Q]);
+    s->kv_start = set_value(set, "kv_start", 0);
+    s->h_start = set_value(set, "h_start", 0);
 }
 
 bool explain_mask(const struct ir *ir, const struct problem *problem, const struct plan *plan,
@@ -226,14 +245,13 @@ bool explain_mask(const struct ir *ir, const struct problem *problem, const stru
     struct survey *s = calloc(1, sizeof *s);
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
     const char *kernel = explain_map_kernel(source);
-    const char *start = tool_find_value(set, "q_start");
     if (!s)
         return true; /* a line less */
     s->ir = ir;
     s->problem = problem;
     s->bm = backward ? plan->attention.back.bm : plan->attention.bm;
     s->bn = backward ? plan->attention.back.bn : plan->attention.bn;
-    s->q_start = start ? strtol(start, NULL, 10) : problem->dim[SYM_KV] - problem->dim[SYM_Q];
+    set_places(s, set);
     s->random.state = 1;
     const bool ok = set_scalars(s, set);
     if (ok && kernel)

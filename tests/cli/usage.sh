@@ -85,6 +85,10 @@ expect 2 '' "completion: expected bash, zsh or fish, given 'csh'" "$LATHE" compl
 
 # parameters of a spec
 expect 0 'CAP          param   20 (line 2; default 30)' '' "$LATHE" explain softcap --param CAP=20
+part='explain causal --problem q=1024,kv=1024,len_kv=4096,h=2,d=64 --set q_start=2048' # a call that has some of the keys
+expect 0 '0 % are left out, 100 % need no mask' '' "$LATHE" $part --set kv_start=1024
+expect 0 '44 % are left out, 44 % need no mask' '' "$LATHE" $part --set kv_start=2048
+expect 0 '100 % are left out' '' "$LATHE" $part --set kv_start=3072
 expect 0 'scheme heads, rank 0 of 4' '' "$LATHE" explain causal --problem h=4,q=64,d=16 --ranks 4
 expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem h=4,q=1,kv=64,d=16 --ranks 3
 expect 0 'scheme states, rank 0 of 4' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 4 --pass backward

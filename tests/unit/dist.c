@@ -6,6 +6,7 @@
 #include "dist_call.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 
 /* ---- every shipped spec
  * ------------------------------------------------------------------------------------ */
@@ -298,4 +299,66 @@ TEST(ranks_without_nccl_say_what_is_missing)
     CHECK_EQ(err.status, LATHE_CUDA);
     CHECK_HAS(err.text, "NCCL cannot be opened: ");
     CHECK_HAS(err.text, "lathe_threads_create");
+}
+
+/* ---- the functions that NCCL fills, over one that pretends
+ * -------------------------------------------------- */
+
+static void open_fake_nccl(void)
+{
+    CHECK(dlopen(LATHE_FAKE_NCCL, RTLD_NOW | RTLD_GLOBAL) != NULL);
+}
+
+TEST(schemes_over_nccl)
+{
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER, LATHE_SCHEME_RING,
+                                        LATHE_SCHEME_KEYS};
+    open_fake_nccl();
+    for (int i = 0; i < 4; i++)
+        for (int pass = 0; pass < 2; pass++) {
+            struct bench b;
+            open_bench(&b, "alibi", i == 3 ? 6 : TOKENS);
+            b.nccl = true;
+            b.options.scheme = LIST[i];
+            b.options.whole_q = i == 3;
+            whole(&b, LATHE_FORWARD);
+            if (pass)
+                whole(&b, LATHE_BACKWARD);
+            run(&b, 3, EDGE[2], EDGE[2]); /* sends and receives of any sizes */
+            compare(&b, "alibi", 1e-9);
+            run(&b, 4, EVEN[3], EVEN[3]); /* NCCL's own collectives */
+            compare(&b, "alibi", 1e-9);
+            close_bench(&b);
+        }
+}
+
+TEST(states_over_nccl)
+{
+    struct bench b;
+    open_fake_nccl();
+    open_bench(&b, "gated_delta", TOKENS);
+    b.nccl = true;
+    whole(&b, LATHE_FORWARD);
+    whole(&b, LATHE_BACKWARD);
+    run(&b, 4, EDGE[3], EDGE[3]);
+    compare(&b, "gated_delta", 1e-8);
+    close_bench(&b);
+}
+
+TEST(a_rank_that_fails_ends_the_others_over_nccl)
+{
+    struct bench b;
+    open_fake_nccl();
+    open_bench(&b, "causal", 6);
+    b.nccl = true;
+    b.options.scheme = LATHE_SCHEME_GATHER;
+    b.failing = 1;
+    b.pass = LATHE_FORWARD;
+    run(&b, 3, Q_EDGE[2], EDGE[2]);
+    for (int r = 0; r < 3; r++) {
+        CHECK_EQ(b.status[r], r == 1 ? LATHE_ARG : LATHE_CUDA);
+        CHECK_HAS(b.err[r].text,
+                  r == 1 ? "dist: argument 'q'" : "remote process exited or there was a network error");
+    }
+    close_bench(&b);
 }

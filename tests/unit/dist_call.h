@@ -53,6 +53,7 @@ struct bench {
     uint64_t random;
     pthread_mutex_t lock;
     lathe_threads *group;
+    bool nccl;   /* ranks are connected by tests/cli/fake_nccl.c */
     int failing; /* a rank that launches with another shape; -1: none */
     lathe_status status[RANKS];
     lathe_error err[RANKS];
@@ -335,27 +336,42 @@ static inline void give(struct part *p)
     pthread_mutex_unlock(&b->lock);
 }
 
-static inline lathe_status compute(struct part *p, lathe_error *err)
+static inline lathe_status launch_rank(struct part *p, const lathe_transport *transport, lathe_error *err)
 {
     struct bench *b = p->b;
     lathe_dist *dist;
-    lathe_transport transport;
-    CHECK_EQ(lathe_threads_rank(b->group, p->rank, &transport, err), LATHE_OK);
     lathe_status status =
-        lathe_dist_create(&dist, b->ctx, b->spec, b->pass, &transport, &b->options, p->arg, p->n, err);
+        lathe_dist_create(&dist, b->ctx, b->spec, b->pass, transport, &b->options, p->arg, p->n, err);
     if (status != LATHE_OK)
         return status;
     if (p->rank == 0)
         snprintf(b->info, sizeof b->info, "%s", lathe_dist_info(dist));
-    void *workspace =
-        aligned_alloc(256, lathe_dist_workspace_size(dist) + 256 - lathe_dist_workspace_size(dist) % 256);
+    const size_t bytes = lathe_dist_workspace_size(dist) / 256 * 256 + 256;
+    void *workspace = aligned_alloc(256, bytes);
     CHECK(workspace != NULL);
-    memset(workspace, 0xff, lathe_dist_workspace_size(dist));
+    memset(workspace, 0xff, bytes);
     if (b->failing == p->rank)
         p->shape[0][0]++;
     status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
     free(workspace);
     lathe_dist_destroy(dist);
+    return status;
+}
+
+static inline lathe_status compute(struct part *p, lathe_error *err)
+{
+    lathe_transport transport;
+    lathe_nccl *nccl = NULL;
+    char id[LATHE_NCCL_ID_BYTES];
+    if (!p->b->nccl) {
+        CHECK_EQ(lathe_threads_rank(p->b->group, p->rank, &transport, err), LATHE_OK);
+        return launch_rank(p, &transport, err);
+    }
+    CHECK_EQ(lathe_nccl_id(id, err), LATHE_OK);
+    CHECK_EQ(lathe_nccl_open(&nccl, id, NULL, p->rank, p->b->ranks, err), LATHE_OK);
+    CHECK_EQ(lathe_nccl_rank(nccl, &transport, err), LATHE_OK);
+    const lathe_status status = launch_rank(p, &transport, err);
+    lathe_nccl_close(nccl);
     return status;
 }
 
