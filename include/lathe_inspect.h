@@ -40,10 +40,12 @@ typedef struct lathe_dim {
 typedef struct lathe_arg_info {
     const char *name;
     lathe_role role;
-    lathe_dtype dtype;        /* NONE: any of f32, f16, bf16 (host device: f64), and compiled in */
-    int32_t shares_dtype;     /* 1: all arguments that say so have one dtype, as q, k, v and o do; but k and v
-                                 of a forward pass of attention may have others of 8 bits */
-    int32_t optional;         /* 1: may be left out */
+    lathe_dtype dtype;    /* NONE: any of f32, f16, bf16 (host device: f64), and compiled in */
+    int32_t shares_dtype; /* 1: all arguments that say so have one dtype, as q, k, v and o do; but k and v
+                             of a forward pass of attention may have others of 8 bits */
+    int32_t takes_halves; /* 1: f16 and bf16 beside `dtype`; all arguments that say so have one dtype, which
+                             is `dtype` where nobody says another */
+    int32_t optional;     /* 1: may be left out */
     int32_t leading_optional; /* 1: dims may be left out from the left, but for the last one */
     int32_t is_input;         /* 1: the spec declares it as an input */
     int32_t is_list;          /* 1: an array of pointers to tensors */

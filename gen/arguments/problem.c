@@ -92,7 +92,7 @@ static int find_choice(const struct signature *sig, const struct item *item)
 
 static void say_choices(struct phrase *to, const struct sig_arg *a)
 {
-    const bool any = a->dtype == LATHE_NONE;
+    const bool any = a->dtype == LATHE_NONE || a->halves;
     lathe__say(to, "%s",
                !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
                : a->optional ? "f32, f16, bf16"
@@ -164,6 +164,12 @@ static lathe_status parse_problem_dtype(const struct item *item, struct problem 
         shown(item->value_size), item->value);
 }
 
+static lathe_dtype parse_half(const struct item *item)
+{
+    const lathe_dtype dtype = parse_dtype(item);
+    return dtype == LATHE_F16 || dtype == LATHE_BF16 ? dtype : LATHE_NONE;
+}
+
 /* Is it of an argument's dtype or absence? An argument may have the name of a size: h=4 is the size,
    h=none the argument. */
 static bool is_choice(const struct signature *sig, const struct item *item)
@@ -192,6 +198,7 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
     const lathe_dtype dtype = own                      ? (lathe_dtype)a->dtype
                               : is_role(sig, i, item)  ? parse_role_dtype(item)
                               : a->dtype == LATHE_NONE ? parse_dtype(item)
+                              : a->halves              ? parse_half(item)
                                                        : LATHE_NONE;
     if (dtype == LATHE_NONE) {
         struct phrase choices = {{0}, 0};
@@ -199,7 +206,7 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s, given '%.*s'", a->name,
                            choices.text, shown(item->value_size), item->value);
     }
-    if (is_role(sig, i, item))
+    if (is_role(sig, i, item) || a->halves)
         p->dtype[a->dtype_role] = dtype;
     p->arg_dtype[i] = (uint8_t)dtype;
     p->present |= arg_bit(i);

@@ -45,7 +45,7 @@ static void add_choice(const struct signature *sig, const struct problem *p, int
     if (a->optional && a->presence_built && !a->rare && !arg_in(p->present, i))
         text_add(out, ",%s=none", a->name);
     else if (a->rare && arg_in(p->present, i))
-        text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)a->dtype));
+        text_add(out, ",%s=%s", a->name, lathe_dtype_text(lathe__rare_dtype(a, p->arg_dtype[i])));
     else
         add_dtype(sig, p, i, out);
 }

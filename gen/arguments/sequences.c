@@ -88,6 +88,8 @@ bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe
                      state);
     else if (strcmp(t->name, "state_index") == 0 || strcmp(t->name, "state_out_index") == 0)
         sequences_draw_slots(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
+    else if (strcmp(t->name, "states_index") == 0)
+        sequences_draw_slots(t->data, t->shape[0] * t->shape[1], dim[SYM_KEPT], unit, state);
     else
         return false;
     return true;

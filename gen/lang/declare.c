@@ -483,9 +483,10 @@ static void declare_options(lua_State *lua, struct input *in, int table)
 /* What linear attention takes beside its tensors. */
 static bool is_linear_argument(const struct ir *ir, const char *name)
 {
-    static const char *const reserved[] = {"state",     "norm",        "dstate",          "dnorm",
-                                           "state_out", "norm_out",    "dstate_out",      "dnorm_out",
-                                           "cu",        "state_index", "state_out_index", NULL};
+    static const char *const reserved[] = {
+        "state",           "norm",       "dstate",    "dnorm",        "state_out",
+        "norm_out",        "dstate_out", "dnorm_out", "cu",           "state_index",
+        "state_out_index", "states",     "norms",     "states_index", NULL};
     return ir->kind == KIND_LINEAR && is_listed(reserved, name);
 }
 

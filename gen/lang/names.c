@@ -98,12 +98,13 @@ bool dim_is_taken(const struct ir *ir, const char *name)
         const char *name;
         enum kind kind;
     } TAKEN[] = {
-        {"seqs", KIND_ATTENTION},        {"page", KIND_ATTENTION},  {"most", KIND_ATTENTION},
-        {"pool", KIND_ATTENTION},        {"pages", KIND_ATTENTION}, /* this and those below: arguments,
-                                                                       which a problem names, too */
-        {"cu_q", KIND_ATTENTION},        {"cu_kv", KIND_ATTENTION}, {"used_kv", KIND_ATTENTION},
-        {"slots", KIND_LINEAR},          {"cu", KIND_LINEAR},       {"state_index", KIND_LINEAR},
-        {"state_out_index", KIND_LINEAR}};
+        {"seqs", KIND_ATTENTION},         {"page", KIND_ATTENTION},     {"most", KIND_ATTENTION},
+        {"pool", KIND_ATTENTION},         {"pages", KIND_ATTENTION}, /* this and those below: arguments,
+                                                                        which a problem names, too */
+        {"cu_q", KIND_ATTENTION},         {"cu_kv", KIND_ATTENTION},    {"used_kv", KIND_ATTENTION},
+        {"slots", KIND_LINEAR},           {"cu", KIND_LINEAR},          {"state_index", KIND_LINEAR},
+        {"state_out_index", KIND_LINEAR}, {"kept", KIND_LINEAR},        {"states", KIND_LINEAR},
+        {"norms", KIND_LINEAR},           {"states_index", KIND_LINEAR}};
     for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++)
         if (TAKEN[i].kind == ir->kind && strcmp(TAKEN[i].name, name) == 0)
             return true;

@@ -58,6 +58,7 @@ void linear_index(struct params *p, const struct emitter *e, const char *name);
 void linear_state_of_slot(struct params *p, const struct emitter *e, const char *prefix, const char *name,
                           int dims);
 void linear_slots(struct params *p, const struct emitter *e);
+void linear_kept(struct params *p, const struct emitter *e); /* states behind tokens, where there are any */
 void linear_include_slots(struct emitter *e);
 /* `scale` for each chunk of each of these heads, as chunk_number of linear/chunk.cuh counts them. */
 struct product linear_chunks(const struct emitter *e, int64_t scale, enum sym heads);

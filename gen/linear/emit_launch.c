@@ -195,6 +195,7 @@ static void add_params(const struct forward *f, struct launch *launch)
     linear_state_of_slot(&p, e, "", "norm_out", 3);
     linear_index(&p, e, "cu");
     linear_slots(&p, e);
+    linear_kept(&p, e);
     if (f->ahead >= 0)
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, f->ahead);
     else if (!f->plan->row->linear->one_by_one)

@@ -112,3 +112,18 @@ void linear_slots(struct params *p, const struct emitter *e)
     params_product(p, "state_index_step", &one);
     params_sym(p, "slots", SYM_SEQS);
 }
+
+/* ---- behind tokens ------------------------------------------------------------------------------------- */
+
+void linear_kept(struct params *p, const struct emitter *e)
+{
+    static const char *const suffix[] = {"b", "t"};
+    const int index = lathe__arg_find(e->sig, "states_index", 0);
+    if (!problem_has(e->problem, index))
+        return;
+    linear_state(p, e, "", "states", 4);
+    linear_state(p, e, "", "norms", 3);
+    params_pointer(p, "const int", "states_index", PARAM_ARG_DATA, index);
+    params_strides(p, "states_index", suffix, index, 2, 0);
+    params_sym(p, "kept", SYM_KEPT);
+}

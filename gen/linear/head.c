@@ -79,8 +79,9 @@ static int compare_owners(const void *a, const void *b)
     return by_slot != 0 ? by_slot : (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
-/* No state of a pool is written by two sequences. */
-static lathe_status require_own_slots(const char *name, const int64_t *slot, int64_t n, lathe_error *err)
+/* No state of a pool is written by two sequences, or tokens. */
+static lathe_status require_own_slots(const char *name, const char *whose, const int64_t *slot, int64_t n,
+                                      lathe_error *err)
 {
     struct owner *owner = calloc((size_t)n + 1, sizeof *owner);
     lathe_status status = LATHE_OK;
@@ -91,11 +92,11 @@ static lathe_status require_own_slots(const char *name, const int64_t *slot, int
     qsort(owner, (size_t)n, sizeof *owner, compare_owners);
     for (int64_t i = 1; i < n && status == LATHE_OK; i++)
         if (owner[i].slot >= 0 && owner[i].slot == owner[i - 1].slot)
-            status = lathe__fail(err, LATHE_ARG,
-                                 "argument '%s': expected a state of its own for each sequence, "
-                                 "given %lld for sequences %lld and %lld",
-                                 name, (long long)owner[i].slot, (long long)owner[i - 1].sequence,
-                                 (long long)owner[i].sequence);
+            status = lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': expected a state of its own for each %s, given %lld for %ss %lld and %lld",
+                name, whose, (long long)owner[i].slot, whose, (long long)owner[i - 1].sequence,
+                (long long)owner[i].sequence);
     free(owner);
     return status;
 }
@@ -145,8 +146,33 @@ static lathe_status take_slots(struct linear_head *head, lathe_error *err)
     if (status == LATHE_OK)
         status = take_list(head, written, head->slot_out, err);
     if (status == LATHE_OK && host_arg(head->call, written))
-        status = require_own_slots(written, head->slot_out, n, err);
+        status = require_own_slots(written, "sequence", head->slot_out, n, err);
     return status == LATHE_OK && two ? require_unread(head, n, err) : status;
+}
+
+/* Places of states behind tokens, each of one token; none beyond the last sequence. */
+static lathe_status take_kept(struct linear_head *head, lathe_error *err)
+{
+    const lathe_arg *index = host_arg(head->call, "states_index");
+    const int64_t t = host_dim(head->call, SYM_T);
+    const int64_t n = host_dim(head->call, SYM_B) * t;
+    const int64_t kept = host_dim(head->call, SYM_KEPT);
+    if (!index)
+        return LATHE_OK;
+    head->kept = calloc((size_t)n + 1, sizeof *head->kept);
+    if (!head->kept)
+        return host_out_of_memory(err);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t place = i / t * tensor_stride(index, 0) + i % t * tensor_stride(index, 1);
+        head->kept[i] = (int64_t)dtype_load(index->dtype, index->data, place);
+        if (head->kept[i] < -1 || head->kept[i] >= kept)
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument 'states_index': expected places from 0 to %lld, or -1, given %lld for "
+                "token %lld of batch %lld",
+                (long long)kept - 1, (long long)head->kept[i], (long long)(i % t), (long long)(i / t));
+    }
+    return require_own_slots("states_index", "token", head->kept, n, err);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------- */
@@ -198,6 +224,7 @@ void linear_head_free(struct linear_head *head)
     free(head->start);
     free(head->slot);
     free(head->slot_out);
+    free(head->kept);
     host_vectors_close(&head->vector);
     memset(head, 0, sizeof *head);
 }
@@ -245,6 +272,8 @@ lathe_status linear_head_init(struct linear_head *head, const struct host_call *
         status = take_starts(head, err);
     if (status == LATHE_OK)
         status = take_slots(head, err);
+    if (status == LATHE_OK)
+        status = take_kept(head, err);
     if (status != LATHE_OK)
         linear_head_free(head);
     return status;

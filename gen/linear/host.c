@@ -10,8 +10,9 @@
 
 struct outputs {
     struct host_view o, state, norm;
-    double *row; /* [d_v] of a token */
-    double *v;   /* [d_v] */
+    struct host_view states, norms; /* behind tokens */
+    double *row;                    /* [d_v] of a token */
+    double *v;                      /* [d_v] */
 };
 
 int64_t host_linear_units(const struct host_call *call)
@@ -36,13 +37,21 @@ static lathe_status store_token(struct linear_head *head, const struct outputs *
     return status;
 }
 
-static void store_state(const struct linear_head *head, const struct outputs *out)
+/* As a state that has the place `slot`. */
+static void store_as(const struct linear_head *head, const struct host_view *state,
+                     const struct host_view *norm, int64_t slot)
 {
-    const int64_t slot = head->slot_out[head->sequence];
-    for (int i = 0; i < head->x.d && out->state.data && slot >= 0; i++)
-        host_view_store(&out->state, slot, head->h, i, head->x.d_v, head->s + i * head->x.d_v);
-    if (out->norm.data && slot >= 0)
-        host_view_store(&out->norm, 0, slot, head->h, head->x.d, head->z);
+    for (int i = 0; i < head->x.d && state->data && slot >= 0; i++)
+        host_view_store(state, slot, head->h, i, head->x.d_v, head->s + i * head->x.d_v);
+    if (norm->data && slot >= 0)
+        host_view_store(norm, 0, slot, head->h, head->x.d, head->z);
+}
+
+static void keep_state(const struct linear_head *head, const struct outputs *out, int64_t t)
+{
+    if (head->kept)
+        store_as(head, &out->states, &out->norms,
+                 head->kept[head->b * host_dim(head->call, SYM_T) + head->first + t]);
 }
 
 /* Every token reads the sum over all. */
@@ -65,6 +74,7 @@ static lathe_status forward_in_order(struct linear_head *head, const struct outp
         const int64_t t = linear_token(&head->x, i);
         linear_step(&head->x, t, head->s, head->z, out->row);
         status = store_token(head, out, t, err);
+        keep_state(head, out, t);
     }
     return status;
 }
@@ -90,7 +100,7 @@ static lathe_status forward_unit(struct linear_head *head, const struct outputs 
     }
     status = head->x.all_tokens ? forward_all(head, out, err) : forward_in_order(head, out, err);
     if (status == LATHE_OK)
-        store_state(head, out);
+        store_as(head, &out->state, &out->norm, head->slot_out[head->sequence]);
     return status;
 }
 
@@ -105,6 +115,8 @@ lathe_status host_linear_forward(const struct host_call *call, const int64_t *un
     host_view_make(&out.o, host_arg(call, "o"), 4);
     host_view_make(&out.state, host_arg(call, "state_out"), 4);
     host_view_make(&out.norm, host_arg(call, "norm_out"), 4);
+    host_view_make(&out.states, host_arg(call, "states"), 4);
+    host_view_make(&out.norms, host_arg(call, "norms"), 4);
     out.row = calloc((size_t)head.x.d_v, sizeof *out.row);
     out.v = calloc((size_t)head.x.d_v, sizeof *out.v);
     if (!out.row || !out.v)

@@ -114,6 +114,7 @@ struct linear_head { /* one call */
     int64_t *slot;          /* [seqs]: the state that each reads; -1: none */
     int64_t *slot_out;      /* [seqs]: and that it writes; a sequence with neither is skipped */
     struct linear_tokens x; /* of the head that was entered last, with room for all tokens */
+    int64_t *kept;          /* [b, t]: where the state behind each token goes, -1: nowhere; NULL: none do */
     /* the same: */
     int64_t sequence, b, h, h_k;
     int64_t first; /* its token 0 among those of the batch */

@@ -64,6 +64,12 @@ static bool reads_first(const struct kernel_request *r, char *said)
     return r->ir->linear.read_first;
 }
 
+static bool keeps_states(const struct kernel_request *r, char *said)
+{
+    *said = '\0';
+    return problem_has_named(r->sig, r->problem, "states_index");
+}
+
 /* Both read the state before the decay. */
 static bool wants_value_decay_gradient(const struct kernel_request *r, char *said)
 {
@@ -90,6 +96,7 @@ const struct feature linear_features[] = {
          "leave the inputs of the decay without grad = true, or let it vary "
          "with at.i"},
     [LINEAR_HAS_READ_FIRST] = {"read_first = true", reads_first, NULL, NULL},
+    [LINEAR_HAS_STATES] = {"states behind tokens", keeps_states, "no states behind tokens", NULL},
     {NULL, NULL, NULL, NULL}};
 
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why)

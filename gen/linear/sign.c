@@ -21,13 +21,20 @@ static void add_rows(struct signature *s, enum dtype_role dtype, const char *nam
         a->any_last = true;
 }
 
-static void add_state(struct signature *s, enum arg_role role, const char *name, int n)
+static void add_state_of(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
+                         int n)
 {
     struct sig_arg *a = sign_rare(s, role, name, LATHE_F32);
     if (!a)
         return;
     a->dtype_role = DTYPE_STATE;
-    sign_dims(a, STATE, n);
+    a->halves = true;
+    sign_dims(a, syms, n);
+}
+
+static void add_state(struct signature *s, enum arg_role role, const char *name, int n)
+{
+    add_state_of(s, role, name, STATE, n);
 }
 
 /* S, or its gradient; with `normalise` the sum of keys beside it. */
@@ -68,6 +75,27 @@ static void add_written_slots(struct signature *s)
     a->beside = number_of(s, "state_index");
 }
 
+/* States behind tokens, and which place of them each token's has: none of the two or three is there alone.
+   Where every token reads the sum over all there are no such states. */
+static void add_kept(struct signature *s, const struct ir *ir)
+{
+    static const enum sym kept[] = {SYM_KEPT, SYM_H, SYM_D, SYM_D_V};
+    static const enum sym tokens[] = {SYM_B, SYM_T};
+    const bool norms = ir->linear.normalise;
+    add_state_of(s, ROLE_OUT_OPTIONAL, "states", kept, 4);
+    if (norms)
+        add_state_of(s, ROLE_OUT_OPTIONAL, "norms", kept, 3);
+    struct sig_arg *a = sign_rare(s, ROLE_IN, "states_index", LATHE_I32);
+    if (!a)
+        return;
+    sign_dims(a, tokens, 2);
+    a->beside = number_of(s, "states");
+    s->arg[number_of(s, "states") - 1].beside = number_of(s, norms ? "norms" : "states_index");
+    s->arg[number_of(s, "states") - 1].over = number_of(s, "state");
+    if (norms)
+        s->arg[number_of(s, "norms") - 1].beside = number_of(s, "states_index");
+}
+
 /* Each batch is a sequence and each sequence has a state, but where `cu` and `state_index` say otherwise. */
 static void add_sizes(struct signature *s)
 {
@@ -90,8 +118,12 @@ static void add_sizes(struct signature *s)
          .implied = true},
         SIGN_HEAD_DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, ATTENTION_DIM_STEP),
     };
+    const uint8_t states = number_of(s, "states");
+    const struct sig_size kept = {.sym = SYM_KEPT, .beside = states};
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    if (states)
+        sign_sizes(s, &kept, 1);
     sign_free_sizes(s, &free_size);
 }
 
@@ -147,6 +179,8 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
     }
     if (!backward)
         add_written_slots(s);
+    if (!backward && !ir->linear.all_tokens)
+        add_kept(s, ir);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;
     add_sizes(s);

@@ -32,7 +32,8 @@ enum linear_feature {
     LINEAR_HAS_ALL_TOKENS,
     LINEAR_HAS_SCALE_GRADIENT,
     LINEAR_HAS_VALUE_DECAY_GRADIENT,
-    LINEAR_HAS_READ_FIRST
+    LINEAR_HAS_READ_FIRST,
+    LINEAR_HAS_STATES
 };
 #define LINEAR_TAKES(FEATURE) (UINT64_C(1) << LINEAR_HAS_##FEATURE)
 #define LINEAR_SLOTS_ALL      ((UINT64_C(1) << LINEAR_HAS_KEY_DECAY) - 1)
@@ -65,9 +66,9 @@ struct linear_template {
     /* either pass */
     bool takes_mods; /* a kernel ahead of the chunks applies mods of q and k: linear/delta_prepare.cuh */
 };
-extern const struct linear_template linear_recurrent, linear_recurrent_bwd, linear_additive,
-    linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90, linear_delta_bwd,
-    linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd, linear_dplr;
+extern const struct linear_template linear_recurrent, linear_recurrent_kept, linear_recurrent_bwd,
+    linear_additive, linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90,
+    linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd, linear_dplr;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 

@@ -87,3 +87,15 @@ const struct linear_template linear_recurrent = {
     .launches = launches,
     .one_by_one = true,
 };
+
+/* linear/recurrent_kept.cuh: the same, which leaves states behind tokens. */
+static void launches_kept(struct forward *f)
+{
+    (void)forward_kernel(f, "kept", f->plan->linear.slices);
+}
+
+const struct linear_template linear_recurrent_kept = {
+    .sizes = linear_plan_one_by_one,
+    .launches = launches_kept,
+    .one_by_one = true,
+};

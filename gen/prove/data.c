@@ -152,6 +152,14 @@ static bool is_of_packed(const struct sig_arg *a, const int64_t *dim)
     return by == SYM_SEQS && (a->dim[0].plus == 0 || dim[SYM_SEQS] == dim[SYM_B]);
 }
 
+/* States behind tokens, and their places: one by one they are what a part of the tokens leaves, which is
+ * proved. */
+static bool is_kept(const struct signature *sig, const struct sig_arg *a)
+{
+    return a->ndim > 0 && (a->dim[0].sym == SYM_KEPT || (a->beside > 0 && a->dtype == LATHE_I32 &&
+                                                         sig->arg[a->beside - 1].dim[0].sym == SYM_KEPT));
+}
+
 /* It comes in the place of other results, which are proved. */
 static bool is_instead(const struct signature *sig, int arg)
 {
@@ -170,8 +178,9 @@ static bool is_place(const struct sig_arg *a)
 
 static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const int64_t *dim)
 {
-    if (is_of_packed(a, dim) || a->role == ROLE_MASK_KEPT || (is_place(a) && !given_arg(p, a->name)) ||
-        (a->optional && given_absent(p, a->name)) || data_find(d, a->name) || d->n == DATA_MAX)
+    if (is_of_packed(a, dim) || is_kept(&p->forward, a) || a->role == ROLE_MASK_KEPT ||
+        (is_place(a) && !given_arg(p, a->name)) || (a->optional && given_absent(p, a->name)) ||
+        data_find(d, a->name) || d->n == DATA_MAX)
         return true;
     bool integers = a->dtype == LATHE_I32 || a->dtype == LATHE_U8;
     lathe_arg *t = &d->arg[d->n];

@@ -99,7 +99,8 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         if (a->presence_built && a->rare == arg_in(p->present, i))
-            lathe__say(out, ",%s=%s", a->name, a->rare ? lathe_dtype_text((lathe_dtype)a->dtype) : "none");
+            lathe__say(out, ",%s=%s", a->name,
+                       a->rare ? lathe_dtype_text(lathe__rare_dtype(a, p->arg_dtype[i])) : "none");
         else if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != p->dtype[DTYPE_USUAL])
             lathe__say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     }

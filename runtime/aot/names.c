@@ -29,6 +29,8 @@ static bool append_input(const struct signature *sig, const struct problem *p, i
                          char out[AOT_SUFFIX_BYTES], size_t *n)
 {
     const struct sig_arg *a = &sig->arg[i];
+    if (a->rare && arg_in(p->present, i) && lathe__rare_dtype(a, p->arg_dtype[i]) != a->dtype)
+        return append(out, n, "_%s_%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     if (a->presence_built && a->rare == arg_in(p->present, i))
         return append(out, n, a->rare ? "_%s" : "_no_%s", a->name);
     if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != p->dtype[DTYPE_USUAL])

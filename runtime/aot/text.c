@@ -34,7 +34,7 @@ static void write_double(FILE *f, double value)
         fprintf(f, "%a", value);
 }
 
-_Static_assert(sizeof(struct sig_arg) == NAME_MAX_BYTES + 8 + 8 + 8 + 4 + MAX_DIMS * sizeof(struct sig_dim),
+_Static_assert(sizeof(struct sig_arg) == NAME_MAX_BYTES + 24 + 8 + 4 + MAX_DIMS * sizeof(struct sig_dim),
                "write_arg lacks a member of struct sig_arg");
 
 static void write_arg(FILE *f, const struct sig_arg *a)
@@ -43,14 +43,15 @@ static void write_arg(FILE *f, const struct sig_arg *a)
             "    {.name = \"%s\", .role = %d, .dtype = %d, .dtype_role = %d, .unit_last = %d, .any_last = "
             "%d, .optional = "
             "%d, .grad = "
-            "%d, .presence_built = %d, .rare = %d, .narrow = %d, .list = %d, .alias = %d, .beside = %d, "
+            "%d, .presence_built = %d, .rare = %d, .narrow = %d, .halves = %d, .list = %d, .alias = %d, "
+            ".beside = %d, "
             ".unless = %d, "
             ".over = %d, "
             ".points = %d, "
             ".default_value = ",
             a->name, a->role, a->dtype, a->dtype_role, a->unit_last, a->any_last, a->optional, a->grad,
-            a->presence_built, a->rare, a->narrow, a->list, a->alias, a->beside, a->unless, a->over,
-            a->points);
+            a->presence_built, a->rare, a->narrow, a->halves, a->list, a->alias, a->beside, a->unless,
+            a->over, a->points);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)

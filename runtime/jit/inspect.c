@@ -49,6 +49,7 @@ int lathe_spec_arg(const lathe_spec *spec, lathe_pass pass, int number, lathe_ar
                             .role = role_of(a),
                             .dtype = (lathe_dtype)a->dtype,
                             .shares_dtype = lathe__has_role_dtype(a),
+                            .takes_halves = a->halves,
                             .optional = a->optional,
                             .leading_optional = a->leading_optional,
                             .is_input = a->role == ROLE_INPUT || a->role == ROLE_SCALAR,

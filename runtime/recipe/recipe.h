@@ -61,7 +61,8 @@ enum {
     X(D2, "d2", "head dim of q2 and k2")                                                                     \
     X(ALL_KV, "len_kv", "keys in all, of which k and v are a part")                                          \
     X(ALL_H, "n_h", "query heads in all, of which q has a part")                                             \
-    X(ALL_H_KV, "n_h_kv", "key heads in all")
+    X(ALL_H_KV, "n_h_kv", "key heads in all")                                                                \
+    X(KEPT, "kept", "states that are kept behind tokens")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
@@ -119,7 +120,8 @@ struct sig_arg {
     bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
     uint8_t narrow;      /* enum narrow: may its dtype be one of 8 bits, whatever others have? */
-    bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
+    bool halves; /* f16 and bf16, too: all that say so have one dtype; `dtype` where nobody says another */
+    bool list;   /* data is an array of pointers to tensors, in memory that the device reads */
     /* Each is 1 + the number of another argument; 0: there is none. */
     uint8_t alias;  /* the one whose memory this may share, and has where this is left out */
     uint8_t beside; /* the one without which this may not be given */
@@ -136,6 +138,13 @@ struct sig_arg {
 static inline bool lathe__is_result(const struct sig_arg *a)
 {
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
+}
+
+/* The dtype by which a line brings in what is rarely there. */
+static inline lathe_dtype lathe__rare_dtype(const struct sig_arg *a, uint8_t given)
+{
+    const bool half = a->halves && (given == LATHE_F16 || given == LATHE_BF16);
+    return half ? (lathe_dtype)given : (lathe_dtype)a->dtype;
 }
 
 /* One number in host memory, and no tensor. */

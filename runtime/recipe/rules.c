@@ -281,14 +281,19 @@ static bool has_narrow(const struct signature *sig, const struct problem *p, int
     return may_be_narrow(&sig->arg[i]) && lathe__is_narrow((lathe_dtype)p->arg_dtype[i]);
 }
 
+static bool share_dtype(const struct sig_arg *a, const struct sig_arg *b)
+{
+    return (a->halves && b->halves) || (lathe__has_role_dtype(a) && lathe__has_role_dtype(b));
+}
+
 lathe_status lathe__dtype_check(const struct signature *sig, const struct problem *p, int i, uint64_t others,
                                 lathe_error *err)
 {
-    if (!lathe__has_role_dtype(&sig->arg[i]) || has_narrow(sig, p, i))
+    if (has_narrow(sig, p, i))
         return LATHE_OK;
     for (int k = 0; k < sig->n_args; k++)
-        if (k != i && arg_in(others, k) && lathe__has_role_dtype(&sig->arg[k]) && !has_narrow(sig, p, k) &&
-            p->arg_dtype[k] != p->arg_dtype[i])
+        if (k != i && arg_in(others, k) && share_dtype(&sig->arg[i], &sig->arg[k]) &&
+            !has_narrow(sig, p, k) && p->arg_dtype[k] != p->arg_dtype[i])
             return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s as of '%s', given %s",
                                sig->arg[i].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[k]),
                                sig->arg[k].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));

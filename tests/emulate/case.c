@@ -32,7 +32,11 @@ bool case_has(const struct test_case *c, const char *name)
 /* Of linear attention: what a case has only where it says so. */
 static bool is_seldom(const struct sig_arg *a)
 {
-    return strcmp(a->name, "state_out_index") == 0;
+    static const char *const name[] = {"state_out_index", "states", "norms", "states_index"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        found |= strcmp(a->name, name[i]) == 0;
+    return found;
 }
 
 static bool is_asked_for(const struct sig_arg *a, const struct test_case *c)
@@ -135,6 +139,13 @@ static bool draw_declared(const struct scene *s, struct tensor *t, uint64_t seed
     return ok;
 }
 
+/* A result of which parts are not written: tokens behind the last sequence, states that nobody leaves. */
+static bool has_gaps(const struct test_case *c, const char *name)
+{
+    return (c->ends > 0 && strcmp(name, "o") == 0) || strcmp(name, "states") == 0 ||
+           strcmp(name, "norms") == 0;
+}
+
 static bool open_argument(struct scene *s, int arg, uint64_t seed)
 {
     struct tensor *const place = place_of(s, arg);
@@ -142,8 +153,8 @@ static bool open_argument(struct scene *s, int arg, uint64_t seed)
     struct tensor *t = &s->tensor[s->n++];
     if (place ? !open_over(t, s->sig.arg[arg].name, place) : !tensor_open(t, &s->sig, arg, s->c, seed))
         return false;
-    for (int64_t i = 0; s->c->ends > 0 && strcmp(t->name, "o") == 0 && i < t->count; i++)
-        t->value[i] = (double)NAN; /* as its memory: tokens behind the last sequence are not written */
+    for (int64_t i = 0; !place && has_gaps(s->c, t->name) && i < t->count; i++)
+        t->value[i] = (double)NAN; /* as its memory */
     if (!place && !tensor_is_output(t) && !t->list && !draw_declared(s, t, seed))
         return false;
     s->arg[s->n - 1] = tensor_arg(place ? place : t);

@@ -1,6 +1,7 @@
 /*
  * cases_served.c: linear attention as servers call it: states of a pool that are read from one slot and
- * written to another, packed sequences that end before the tensors do.
+ * written to another, packed sequences that end before the tensors do, states in 16 bits, and states behind
+ * tokens.
  *
  * In: nothing. Out: cases at the end of the list; see cases.c.
  */
@@ -47,7 +48,52 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
     c.with = more.with;
     c.ends = more.ends;
     c.in_place = more.in_place;
+    c.dtypes = more.dtypes;
+    c.dim[SYM_KEPT] = case_has(&c, "states") ? (more.in_place ? slots : (t + 2) / 3) : -1;
     case_add(list, &c);
+}
+
+#define HALF(type)                                                                                           \
+    "state=" type ",state_out=" type ",norm=" type ",norm_out=" type ",states=" type ",norms=" type
+
+/* Token by token: each form of a step. */
+static void add_kept(struct case_list *list)
+{
+    static const struct served KEPT[] = {
+        {{SPEC(gated_delta)}, NULL, LATHE_BF16, 64, 72, 80},
+        {{SPEC(normalised)}, NULL, LATHE_F16, 32, 40, 80},
+        {{SPEC(with_bonus)}, NULL, LATHE_F32, 136, 16, 90},
+        {{SPEC(backwards)}, NULL, LATHE_BF16, 40, 256, 80},
+        {{SPEC(delta_reader)}, NULL, LATHE_F32, 32, 16, 90},
+        {{SPEC(by_value)}, NULL, LATHE_F16, 256, 72, 80},
+    };
+    static const char *const WITH[] = {" states norms states_index ",
+                                       " states norms states_index state_out_index "};
+    for (int k = 0; k < COUNT(KEPT); k++) {
+        add(list, &KEPT[k], 41, 6, 12, LAYOUT_SWAPPED, (struct test_case){.with = WITH[1], .ends = 38});
+        add(list, &KEPT[k], 40, 5, 20, k % 2 ? LAYOUT_PADDED : LAYOUT_COMPACT,
+            (struct test_case){.without = " state_out norm_out ", .with = WITH[0], .in_place = true});
+        add(list, &KEPT[k], 6, 3, 3, LAYOUT_MISALIGNED,
+            (struct test_case){.without = " state_index ",
+                               .with = WITH[0],
+                               .dtypes = k % 2                        ? HALF("f16")
+                                         : KEPT[k].dtype == LATHE_F32 ? NULL
+                                                                      : HALF("bf16")});
+    }
+}
+
+/* States in 16 bits, of whole rows and of parts, in each kernel. */
+static void add_halves(struct case_list *list)
+{
+    for (int k = 1; k < COUNT(EACH); k++) {
+        const char *const dtypes = k % 2 ? HALF("f16") : HALF("bf16");
+        add(list, &EACH[k], 130, 3, 3, LAYOUT_PADDED,
+            (struct test_case){.without = " state_index ", .dtypes = dtypes});
+        add(list, &EACH[k], 5, 2, 5, LAYOUT_COMPACT,
+            (struct test_case){.with = " state_out_index ", .dtypes = dtypes, .in_place = true});
+        add(list, &EACH[k], 9, 2, 2, LAYOUT_MISALIGNED,
+            (struct test_case){.without = " state_index ", .dtypes = dtypes});
+    }
 }
 
 void group_served(struct case_list *list)
@@ -65,6 +111,8 @@ void group_served(struct case_list *list)
         add(list, &EACH[k], t, 3, 3, LAYOUT_SPREAD,
             (struct test_case){.without = " state_index ", .ends = t / 2});
     }
+    add_kept(list);
+    add_halves(list);
     /* few long sequences in pieces */
     static const int PIECED[] = {2, 5, 6};
     for (int k = 0; k < COUNT(PIECED); k++)

@@ -69,11 +69,13 @@ static double place_in_sequence(int64_t token)
     return (double)(token - BEGIN[k]);
 }
 
-/* Of a pool: one sequence has no state. Where it is read and written apart: one is written where it was read,
-   one begins without a state, one is not kept, one has neither, one begins as another does. */
+/* Of a pool: one sequence has no state. Where it is read and written apart one begins without, one is not
+   kept, one has neither, one begins as another does. */
 static int64_t slot_of(const struct tensor *t, const struct test_case *c, int64_t sequence)
 {
     const int64_t last = c->dim[SYM_SLOTS] - 1;
+    if (is(t, "states_index")) /* of every third token */
+        return sequence % 3 == 1 ? sequence / 3 : -1;
     if (is(t, "state_out_index"))
         return sequence == 0 ? last : sequence == 2 || sequence == 3 ? -1 : sequence;
     if (case_has(c, "state_out_index") && sequence >= 3)
@@ -95,7 +97,7 @@ static bool linear_value(const struct tensor *t, const struct test_case *c, int6
         *value = flat < 2 && seqs > 1 ? 0.0
                  : flat == seqs       ? (double)tokens
                                       : (double)(tokens * flat * flat / (seqs * seqs));
-    else if (is(t, "state_index") || is(t, "state_out_index"))
+    else if (strstr(t->name, "_index"))
         *value = (double)slot_of(t, c, flat);
     else if (is(t, "w") || is(t, "beta") || is(t, "depth"))
         *value = is(t, "w") ? -0.3 * fabs(normal(state)) : some;

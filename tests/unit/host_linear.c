@@ -573,7 +573,9 @@ TEST(bad_states_are_refused)
     check_argument(&b, (lathe_arg){"state", state, LATHE_F64, 4, wide, NULL},
                    "argument 'state': expected shape [slots=2,h=4,d=3,d_v=2], given [2,4,3,3]");
     check_argument(&b, (lathe_arg){"state", state, LATHE_BF16, 4, more, NULL},
-                   "argument 'state': expected dtype f32, given bf16");
+                   "argument 'state': expected dtype f64 as of 'norm', given bf16");
+    check_argument(&b, (lathe_arg){"state", state, LATHE_I32, 4, more, NULL},
+                   "argument 'state': expected dtype f32, f16 or bf16, given i32");
     check_argument(&b, (lathe_arg){"state_index", (void *)twice, LATHE_I32, 1, two, NULL},
                    "argument 'state_index': expected a state of its own for each sequence, given 1 for "
                    "sequences 0 and 1");

@@ -1,10 +1,12 @@
 /*
  * host_linear_served.c: linear attention as servers call it, on the host device: states that are read from
- * one slot of a pool and written to another, packed sequences that end before the tensors do.
+ * one slot of a pool and written to another, packed sequences that end before the tensors do, states behind
+ * tokens and in 16 bits.
  */
 #include "linear_bench.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #define GATED                                                                                                \
     "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't') },\n"                           \
@@ -136,5 +138,106 @@ TEST(sequences_may_end_before_the_tensors)
     CHECK(run(&b, 0) == LATHE_OK);
     for (int i = 0; i < 36; i++)
         CHECK_CLOSE(data(&b, "o")[i], o[i], 1e-15);
+    close_bench(&b);
+}
+
+/* The state behind a token is what the first tokens leave that end with it; nobody else's place is written.
+ */
+static void check_kept(const char *text, const int32_t (*places)[6])
+{
+    static const struct size size = {2, 1, 1, 6, 2, 2, 0};
+    enum { KEPT = 7, TOKENS = 12 };
+    const int64_t kept[] = {KEPT, 1, 2, 2};
+    const int64_t tokens[] = {2, 6};
+    struct bench b;
+    lathe_arg args[MOST_ARGS];
+    double states[KEPT * STATE];
+    open_bench(&b, text, &size);
+    for (int i = 0; find(&b, "g") && i < TOKENS; i++)
+        data(&b, "g")[i] = -unit(&b);
+    int n = select_args(&b, 0, "", args);
+    for (int i = 0; i < KEPT * STATE; i++)
+        states[i] = 5.0;
+    args[n++] = (lathe_arg){"states", states, LATHE_F64, 4, kept, NULL};
+    args[n++] = (lathe_arg){"states_index", (void *)places, LATHE_I32, 2, tokens, NULL};
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_OK);
+    bool known[KEPT] = {false};
+    for (int i = 0; i < TOKENS; i++) {
+        const int at = places[i / 6][i % 6];
+        const double *q = data(&b, "q") + (ptrdiff_t)i * 2;
+        for (int j = 0; j < 2 && at >= 0; j++) { /* o = scale q S */
+            const double read = q[0] * states[at * STATE + j] + q[1] * states[at * STATE + 2 + j];
+            CHECK_CLOSE(data(&b, "o")[i * 2 + j], read * sqrt(0.5), 1e-13);
+        }
+        if (at >= 0)
+            known[at] = true;
+        for (int k = 0; k < STATE && at >= 0 && i % 6 == (b.ir->linear.reverse ? 0 : 5); k++)
+            CHECK_CLOSE(states[at * STATE + k], data(&b, "state_out")[i / 6 * STATE + k], 1e-15);
+    }
+    for (int i = 0; i < KEPT * STATE; i++)
+        CHECK(known[i / STATE] || states[i] == 5.0);
+    close_bench(&b);
+}
+
+TEST(states_behind_tokens_are_kept)
+{
+    static const int32_t places[2][6] = {{0, -1, 2, -1, -1, 4}, {6, 1, -1, -1, -1, 3}};
+    check_kept("return linear_attention {}", places);
+    check_kept("return linear_attention { reverse = true }", places);
+    check_kept(GATED, places);
+}
+
+TEST(places_of_states_are_checked)
+{
+    int32_t places[4][3] = {{0, 1, -1}, {2, -1, -1}, {-1, -1, -1}, {-1, -1, 1}};
+    const int64_t kept[] = {3, 1, 2, 2};
+    const int64_t tokens[] = {4, 3};
+    double states[12];
+    lathe_arg args[MOST_ARGS];
+    struct bench b;
+    open_bench(&b, "return linear_attention {}", &FOUR);
+    int n = select_args(&b, 0, "", args);
+    args[n++] = (lathe_arg){"states", states, LATHE_F64, 4, kept, NULL};
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'states': expected 'states_index' beside it, which is not given");
+    args[n++] = (lathe_arg){"states_index", places, LATHE_I32, 2, tokens, NULL};
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_ARG);
+    CHECK_HAS(b.err.text,
+              "argument 'states_index': expected a state of its own for each token, given 1 for tokens 1 "
+              "and 11");
+    places[3][2] = 3;
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_ARG);
+    CHECK_HAS(b.err.text,
+              "argument 'states_index': expected places from 0 to 2, or -1, given 3 for token 2 of batch 3");
+    close_bench(&b);
+}
+
+/* A state in bf16 is what its numbers are in f64; beside it all states have 16 bits. */
+TEST(states_have_16_bits)
+{
+    static const struct size size = {1, 1, 1, 3, 2, 2, 0};
+    uint16_t state[STATE];
+    uint16_t after[STATE];
+    lathe_arg args[MOST_ARGS];
+    struct bench b;
+    open_bench(&b, "return linear_attention {}", &size);
+    for (int i = 0; i < STATE; i++) {
+        dtype_store(LATHE_BF16, state, i, data(&b, "state")[i]);
+        data(&b, "state")[i] = dtype_load(LATHE_BF16, state, i);
+    }
+    CHECK(run(&b, 0) == LATHE_OK);
+    double o[6];
+    memcpy(o, data(&b, "o"), sizeof o);
+    const int n = select_args(&b, 0, "", args);
+    for (int i = 0; i < n; i++)
+        if (strncmp(args[i].name, "state", 5) == 0) {
+            args[i].data = strcmp(args[i].name, "state") == 0 ? state : after;
+            args[i].dtype = LATHE_BF16;
+        }
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_OK);
+    for (int i = 0; i < 6; i++)
+        CHECK_CLOSE(data(&b, "o")[i], o[i], 1e-15);
+    for (int i = 0; i < STATE; i++)
+        CHECK_CLOSE(dtype_load(LATHE_BF16, after, i), data(&b, "state_out")[i], 0x1p-8 * 4);
     close_bench(&b);
 }

@@ -67,10 +67,11 @@ static double *data(struct bench *b, const char *name)
     return arg->data;
 }
 
-/* Without `seqs` there is no cu; slots of a pool are tests of their own. */
+/* Without `seqs` there is no cu; slots of a pool and states behind tokens are tests of their own. */
 static void add_arg(struct bench *b, const struct sig_arg *a)
 {
-    if (find(b, a->name) || strstr(a->name, "_index") || (strcmp(a->name, "cu") == 0 && b->size.seqs == 0))
+    if (find(b, a->name) || strstr(a->name, "_index") || a->dim[0].sym == SYM_KEPT ||
+        (strcmp(a->name, "cu") == 0 && b->size.seqs == 0))
         return;
     CHECK(b->n < MOST_ARGS);
     lathe_arg *t = &b->arg[b->n];

@@ -141,7 +141,7 @@ TEST(each_tensor_has_a_role_for_its_dtype)
         {PAIR, LATHE_FORWARD, "q: q q2 k2, k: k, v: v, o: o"},
         {PAIR, LATHE_BACKWARD, "q: q q2 k2 dq dq2 dk2, k: k dk, v: v dv, o: o do"},
         {"return attention {}", LATHE_COMBINE, "o: o"},
-        {LINEAR, LATHE_FORWARD, "q: q, k: k, v: v, o: o, state: state norm state_out norm_out"},
+        {LINEAR, LATHE_FORWARD, "q: q, k: k, v: v, o: o, state: state norm state_out norm_out states norms"},
         {LINEAR, LATHE_BACKWARD,
          "q: q dq, k: k dk, v: v dv, o: o do, "
          "state: state norm dstate_out dnorm_out dstate dnorm"},

@@ -108,6 +108,7 @@ class ArgInfo(ctypes.Structure):
         ("role", c_int),
         ("dtype", c_int),
         ("shares_dtype", c_int32),
+        ("takes_halves", c_int32),
         ("optional", c_int32),
         ("leading_optional", c_int32),
         ("is_input", c_int32),

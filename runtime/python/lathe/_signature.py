@@ -41,6 +41,7 @@ class Argument:
     role: int
     dtype: int
     shares_dtype: bool
+    takes_halves: bool
     optional: bool
     leading_optional: bool
     is_input: bool
@@ -153,6 +154,9 @@ class Signature:
             return shared
         if argument.shares_dtype and c.F64 in dtypes.values():
             return c.F64
+        halves = (dtypes[a.name] for a in self.tensors if a.takes_halves and a.name in dtypes)
+        if argument.takes_halves and (given := next(halves, c.NONE)):
+            return given
         if argument.dtype != c.NONE:
             exact = c.F64 in dtypes.values() and argument.dtype == c.F32
             return c.F64 if exact else argument.dtype
@@ -169,9 +173,9 @@ def _arguments(spec, which: int):
     while c.lib.lathe_spec_arg(spec, which, number, info):
         dims = tuple(Dim(d.name.decode(), d.times, d.plus) for d in info.dim[: info.ndim])
         yield Argument(
-            info.name.decode(), info.role, info.dtype, bool(info.shares_dtype), bool(info.optional),
-            bool(info.leading_optional), bool(info.is_input), bool(info.is_list), info.alias.decode(),
-            info.default_value, dims,
+            info.name.decode(), info.role, info.dtype, bool(info.shares_dtype), bool(info.takes_halves),
+            bool(info.optional), bool(info.leading_optional), bool(info.is_input), bool(info.is_list),
+            info.alias.decode(), info.default_value, dims,
         )  # fmt: skip
         number += 1
 

@@ -180,10 +180,9 @@ class Function:
                     f"declared with {{ grad = true }} for one, or jax.lax.stop_gradient({name}) says that it counts as "
                     "constant"
                 )
-            if name == "state_index":
-                raise c.ArgumentError(
-                    "argument 'state_index': a pool of states has no backward pass; call it outside of jax.grad"
-                )
+            if name in ("state_index", "states_index"):
+                what = "a pool of states has" if name == "state_index" else "states behind tokens have"
+                raise c.ArgumentError(f"argument '{name}': {what} no backward pass; call it outside of jax.grad")
 
     def _gradients(self, have: dict, results: dict, seeds: dict, numbers, more) -> dict:
         """Gradients by the names of what they are of."""

@@ -208,10 +208,9 @@ class Function(Shared):
         for name, t in zip(names, tensors):
             if name not in self.has_gradient and t is not None and t.requires_grad:
                 self._refuse_gradient(name)
-            if name == "state_index" and t is not None:
-                raise c.ArgumentError(
-                    "argument 'state_index': a pool of states has no backward pass; call it under torch.no_grad()"
-                )
+            if name in ("state_index", "states_index") and t is not None:
+                what = "a pool of states has" if name == "state_index" else "states behind tokens have"
+                raise c.ArgumentError(f"argument '{name}': {what} no backward pass; call it under torch.no_grad()")
 
     def _refuse_gradient(self, name: str):
         if self.of_parts:
