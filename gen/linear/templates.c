@@ -103,7 +103,7 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
 
 const struct template_row linear_templates[] = {
     {FORWARD(linear_additive, "additive.cuh", BESIDE),
-     SERVES(SERVES_HALVES, DIMS(256, 256),
+     SERVES(SERVES_HALVES, DIMS(256, 512),
             LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS))},
     {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA, DELTA_RULE(BF16, DIMS(128, 256), 0),
      .lengths = linear_delta_lengths},
@@ -116,10 +116,10 @@ const struct template_row linear_templates[] = {
                 DIMS(256, 256),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
-    {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 256), EVERYTHING)},
+    {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 512), EVERYTHING)},
     {FORWARD(linear_recurrent_kept, "recurrent_kept.cuh", BESIDE_KEPT),
      .serves = {.dtypes = SERVES_FLOATS,
-                DIMS(256, 256),
+                DIMS(256, 512),
                 .takes = (EVERYTHING | LINEAR_TAKES(STATES)) & ~LINEAR_TAKES(ALL_TOKENS),
                 .only = LINEAR_TAKES(STATES)}},
     {BACKWARD(linear_additive_bwd_sm90, "chunks_sm90.cuh", BACK_IN_CHUNKS), WGMMA,

@@ -96,6 +96,26 @@ static void add_halves(struct case_list *list)
     }
 }
 
+/* Values as wide as RetNet's. */
+static void add_wide(struct case_list *list)
+{
+    static const struct served WIDE[] = {
+        {{SPEC(by_head)}, "linear_additive", LATHE_BF16, 256, 512, 80},
+        {{SPEC(key_normalised)}, "linear_additive", LATHE_F16, 64, 504, 90},
+        {{SPEC(turned)}, NULL, LATHE_F16, 32, 264, 80},
+        {{SPEC(gated_delta)}, NULL, LATHE_F32, 64, 512, 80},
+        {{SPEC(normalised)}, "linear_recurrent", LATHE_BF16, 136, 328, 90},
+    };
+    for (int k = 0; k < COUNT(WIDE); k++) {
+        add(list, &WIDE[k], 70, 3, 3, k % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED,
+            (struct test_case){.without = " state_index "});
+        add(list, &WIDE[k], 3, 1, 1, LAYOUT_MISALIGNED, (struct test_case){.without = " cu state_index "});
+    }
+    add(list, &WIDE[0], 2400, 1, 1, LAYOUT_COMPACT, (struct test_case){.without = " cu state_index "});
+    add(list, &WIDE[3], 9, 2, 2, LAYOUT_COMPACT,
+        (struct test_case){.without = " state_index ", .with = " states norms states_index "});
+}
+
 void group_served(struct case_list *list)
 {
     for (int k = 0; k < COUNT(EACH); k++) {
@@ -113,6 +133,7 @@ void group_served(struct case_list *list)
     }
     add_kept(list);
     add_halves(list);
+    add_wide(list);
     /* few long sequences in pieces */
     static const int PIECED[] = {2, 5, 6};
     for (int k = 0; k < COUNT(PIECED); k++)

@@ -17,6 +17,8 @@ TEST(each_form_has_its_kernel)
         {"gla", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
         {"gla", "dtype=f16,h=16,t=4096,d=256,d_v=64", "linear_additive"},
         {"gla", "dtype=f32,h=16,t=4096,d=128", "linear_recurrent"},
+        {"retention_linear", "dtype=bf16,h=16,t=4096,d=256,d_v=512", "linear_additive"},
+        {"kda", "dtype=bf16,h=16,t=4096,d=128,d_v=320", "linear_recurrent"},
         {"kda", "dtype=bf16,h=16,t=4096,d=128,states=bf16,states_index=i32,kept=64", "linear_recurrent_kept"},
         {"hgrn2", "dtype=bf16,h=16,t=4096,d=64", "linear_additive"},
         {"rwkv6", "dtype=bf16,h=16,t=4096,d=64", "linear_additive"},
