@@ -34,7 +34,7 @@ struct stretch { /* tokens of a rank that follow each other: from `local` among 
 };
 
 /* Maps of points that lie between launches. */
-enum map { MAP_COPY, MAP_ADD, MAP_ZERO, MAP_ONE, MAP_UNIT, MAP_SCALE_ADD, MAPS };
+enum map { MAP_COPY, MAP_COPY_WORDS, MAP_ADD, MAP_ZERO, MAP_ONE, MAP_UNIT, MAP_SCALE_ADD, MAPS };
 
 struct walk;
 struct scheme {

@@ -67,6 +67,8 @@ lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lat
 static const char *const TEXT[MAPS] = {
     [MAP_COPY] = OVER "x = tensor('float') },\n"
                       "  results = { y = tensor('float') }, forward = function(v) return v.x end }\n",
+    [MAP_COPY_WORDS] = OVER "x = tensor('i32') },\n"
+                            "  results = { y = tensor('i32') }, forward = function(v) return v.x end }\n",
     [MAP_ADD] = OVER "x = tensor('float'), z = tensor('float') },\n"
                      "  results = { y = tensor('float', { alias = 'z' }) },\n"
                      "  forward = function(v) return v.x + v.z end }\n",
@@ -78,8 +80,8 @@ static const char *const TEXT[MAPS] = {
         OVER "x = tensor('float'), f = tensor('float'), z = tensor('float') },\n"
              "  results = { y = tensor('float') }, forward = function(v) return v.x * v.f + v.z end }\n",
 };
-static const char *const NAME[MAPS] = {"dist_copy", "dist_add",  "dist_zero",
-                                       "dist_one",  "dist_unit", "dist_scale_add"};
+static const char *const NAME[MAPS] = {"dist_copy", "dist_copy_words", "dist_add",      "dist_zero",
+                                       "dist_one",  "dist_unit",       "dist_scale_add"};
 
 static lathe_status launch_map(struct walk *w, enum map map, const struct call *c)
 {
@@ -97,12 +99,36 @@ static lathe_status launch_map(struct walk *w, enum map map, const struct call *
     return lathe__dist_launch_spec(w, *spec, LATHE_FORWARD, &one);
 }
 
+/* Elements of 8 bits as words of four. */
+static lathe_status as_words(struct walk *w, struct tensor *t)
+{
+    const int last = t->ndim - 1;
+    bool whole = last >= 0 && t->shape[last] % 4 == 0 && (t->shape[last] == 0 || t->stride[last] == 1);
+    for (int k = 0; k < last; k++) {
+        whole = whole && t->stride[k] % 4 == 0;
+        t->stride[k] /= 4;
+    }
+    if (!whole)
+        return lathe__fail(
+            w->err, LATHE_UNSUPPORTED,
+            "elements of 8 bits are sent by four: expected a head dim and strides that are multiples of "
+            "4, and a last stride of 1");
+    t->shape[last] /= 4;
+    t->dtype = LATHE_I32;
+    return LATHE_OK;
+}
+
 lathe_status lathe__dist_copy(struct walk *w, struct tensor to, struct tensor from)
 {
     struct call c = {0};
+    const bool bytes = lathe_dtype_size(to.dtype) == 1 && to.dtype == from.dtype;
+    if (bytes) {
+        TRY(as_words(w, &to));
+        TRY(as_words(w, &from));
+    }
     lathe__dist_put(&c, lathe__dist_named(to, "y"));
     lathe__dist_put(&c, lathe__dist_named(from, "x"));
-    return launch_map(w, MAP_COPY, &c);
+    return launch_map(w, bytes ? MAP_COPY_WORDS : MAP_COPY, &c);
 }
 
 lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor from)

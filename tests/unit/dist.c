@@ -273,6 +273,54 @@ TEST(auto_is_the_same_on_every_rank)
     }
 }
 
+/* Sums of shares are f32: of what is bf16 they come out as often rounded as there are ranks. */
+TEST(f32_and_bf16)
+{
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER,
+                                        LATHE_SCHEME_RING, LATHE_SCHEME_STATES};
+    for (int i = 0; i < 10; i++)
+        for (int pass = 0; pass < 2; pass++) {
+            const lathe_scheme scheme = LIST[i % 5];
+            const char *const spec = scheme == LATHE_SCHEME_STATES ? "kda" : "sinks";
+            struct bench b;
+            open_bench_of(&b, spec, TOKENS, i < 5 ? LATHE_F32 : LATHE_BF16);
+            b.options.scheme = scheme;
+            b.options.whole_q = scheme == LATHE_SCHEME_KEYS;
+            whole(&b, LATHE_FORWARD);
+            if (pass)
+                whole(&b, LATHE_BACKWARD);
+            run(&b, 3, EDGE[2], EDGE[2]);
+            compare(&b, spec, i < 5 ? 2e-6 : 2e-2);
+            close_bench(&b);
+        }
+}
+
+static void store_as(struct bench *b, const char *name, lathe_dtype dtype)
+{
+    struct value *v = find(b, name);
+    v->arg.dtype = dtype;
+    for (int64_t i = 0; i < v->count; i++)
+        dtype_store(dtype, v->arg.data, i, unit(b) * 4 - 2);
+}
+
+TEST(caches_of_8_bits_travel_as_they_are)
+{
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER,
+                                        LATHE_SCHEME_RING};
+    for (int i = 0; i < 4; i++) {
+        struct bench b;
+        open_bench(&b, "causal", 6);
+        b.options.scheme = LIST[i];
+        b.options.whole_q = i == 0;
+        store_as(&b, "k", LATHE_F8_E4M3);
+        store_as(&b, "v", LATHE_I8);
+        whole(&b, LATHE_FORWARD);
+        run(&b, 3, Q_EDGE[2], EDGE[2]);
+        compare(&b, "causal", 1e-9);
+        close_bench(&b);
+    }
+}
+
 /* Groups of one key head at a time are the same, bit for bit. */
 TEST(gather_by_groups_of_heads)
 {

@@ -36,8 +36,8 @@ struct value { /* a tensor of the whole problem, compact */
     lathe_arg arg;
     int64_t shape[MAX_DIMS];
     int64_t count;
-    bool share;     /* a gradient of an input */
-    double *before; /* a result, as one rank has it */
+    bool share;   /* a gradient of an input */
+    void *before; /* a result, as one rank has it */
 };
 
 struct bench {
@@ -51,6 +51,7 @@ struct bench {
     int n;
     struct value value[MOST];
     uint64_t random;
+    lathe_dtype dtype; /* of floats; those that are f32 beside f16 are so */
     pthread_mutex_t lock;
     lathe_threads *group;
     bool nccl;   /* ranks are connected by tests/cli/fake_nccl.c */
@@ -149,7 +150,9 @@ static inline void add_value(struct bench *b, const struct sig_arg *a)
         v->count *= v->shape[d] = size_of(b, a->dim[d]);
     v->arg = (lathe_arg){v->name,
                          calloc((size_t)v->count + 1, 8),
-                         whole ? (lathe_dtype)a->dtype : LATHE_F64,
+                         whole                                            ? (lathe_dtype)a->dtype
+                         : a->dtype == LATHE_F32 && b->dtype != LATHE_F64 ? LATHE_F32
+                                                                          : b->dtype,
                          a->ndim,
                          v->shape,
                          NULL};
@@ -159,7 +162,7 @@ static inline void add_value(struct bench *b, const struct sig_arg *a)
 }
 
 /* spec: a text, or the name of a shipped one. */
-static inline void open_bench(struct bench *b, const char *spec, int64_t q)
+static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, lathe_dtype dtype)
 {
     lathe_options options = LATHE_OPTIONS_INIT;
     lathe_error err = {0};
@@ -167,6 +170,7 @@ static inline void open_bench(struct bench *b, const char *spec, int64_t q)
     options.cache_dir = "";
     memset(b, 0, sizeof *b);
     b->random = 99;
+    b->dtype = dtype;
     b->q = q;
     b->failing = -1;
     CHECK_EQ(lathe_ctx_create(&b->ctx, &options, &err), LATHE_OK);
@@ -177,6 +181,11 @@ static inline void open_bench(struct bench *b, const char *spec, int64_t q)
         for (int i = 0; i < sig_of(b, (lathe_pass)pass)->n_args; i++)
             add_value(b, &sig_of(b, (lathe_pass)pass)->arg[i]);
     pthread_mutex_init(&b->lock, NULL);
+}
+
+static inline void open_bench(struct bench *b, const char *spec, int64_t q)
+{
+    open_bench_of(b, spec, q, LATHE_F64);
 }
 
 static inline void close_bench(struct bench *b)
@@ -305,7 +314,7 @@ static inline void take(struct part *p)
         CHECK(own != NULL);
         move(b, v, p->rank, p->shape[k], p->count[k], own, false);
         for (int64_t j = 0; is_result(b, v) && j < p->count[k]; j++)
-            ((double *)(void *)own)[j] = (double)NAN;
+            dtype_store(v->arg.dtype, own, j, (double)NAN);
         p->of[k] = v;
         p->arg[p->n++] = (lathe_arg){v->name, own, v->arg.dtype, v->arg.ndim, p->shape[k], NULL};
     }
@@ -318,20 +327,21 @@ static inline void give(struct part *p)
     pthread_mutex_lock(&b->lock);
     for (int k = 0; k < p->n; k++) {
         const struct value *v = p->of[k];
-        double *own = p->arg[k].data;
+        void *const own = p->arg[k].data;
+        const lathe_dtype dtype = v->arg.dtype;
         bool cut = false;
         for (int d = 0; d < v->arg.ndim; d++)
             cut |= cut_of(b, v, d) != 0;
         for (int64_t j = 0; is_result(b, v) && v->share && !cut && j < p->count[k]; j++)
-            own[j] += ((double *)v->arg.data)[j];
+            dtype_store(dtype, own, j, dtype_load(dtype, own, j) + dtype_load(dtype, v->arg.data, j));
         for (int64_t j = 0; is_result(b, v) && !v->share && !cut && j < p->count[k]; j++)
-            if (!isnan(((double *)v->arg.data)[j]) && own[j] != ((double *)v->arg.data)[j]) {
-                fprintf(stderr, "rank %d: %s[%lld] is %.17g, elsewhere %.17g\n", p->rank, v->name,
-                        (long long)j, own[j], ((double *)v->arg.data)[j]);
+            if (!isnan(dtype_load(dtype, v->arg.data, j)) &&
+                dtype_load(dtype, own, j) != dtype_load(dtype, v->arg.data, j)) {
+                fprintf(stderr, "rank %d: %s[%lld] is not as elsewhere\n", p->rank, v->name, (long long)j);
                 CHECK(false);
             }
         if (is_result(b, v))
-            move(b, v, p->rank, p->shape[k], p->count[k], (char *)own, true);
+            move(b, v, p->rank, p->shape[k], p->count[k], own, true);
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -404,7 +414,7 @@ static inline void run(struct bench *b, int ranks, const int64_t *q_edge, const 
     b->options.kv_tokens = kv_tokens;
     for (int i = 0; i < b->n; i++)
         for (int64_t k = 0; is_result(b, &b->value[i]) && k < b->value[i].count; k++)
-            ((double *)b->value[i].arg.data)[k] = b->value[i].share ? 0 : (double)NAN;
+            dtype_store(b->value[i].arg.dtype, b->value[i].arg.data, k, b->value[i].share ? 0 : (double)NAN);
     CHECK_EQ(lathe_threads_create(&b->group, ranks, &err), LATHE_OK);
     for (int r = 0; r < ranks; r++) {
         q_tokens[r] = b->options.whole_q ? b->q : q_edge[r + 1] - q_edge[r];
@@ -436,12 +446,12 @@ static inline void compare(struct bench *b, const char *spec, double bound)
     expect(b, spec);
     for (int i = 0; i < b->n; i++) {
         const struct value *v = &b->value[i];
-        const double *now = v->arg.data;
         for (int64_t k = 0; v->before && k < v->count; k++) {
-            const bool same = now[k] == v->before[k] || (isnan(now[k]) && isnan(v->before[k]));
-            if (!same && !(fabs(now[k] - v->before[k]) <= bound * (1 + fabs(v->before[k])))) {
+            const double now = dtype_load(v->arg.dtype, v->arg.data, k);
+            const double was = dtype_load(v->arg.dtype, v->before, k);
+            if (now != was && !(isnan(now) && isnan(was)) && !(fabs(now - was) <= bound * (1 + fabs(was)))) {
                 fprintf(stderr, "%s over %d ranks: %s[%lld] is %.17g, of one rank %.17g\n%s", spec, b->ranks,
-                        v->name, (long long)k, now[k], v->before[k], b->info);
+                        v->name, (long long)k, now, was, b->info);
                 CHECK(false);
             }
         }
