@@ -186,6 +186,23 @@ TEST(a_rank_that_fails_leaves_a_sentence_at_the_others)
     }
 }
 
+TEST(a_rank_that_cannot_begin_says_so_too)
+{
+    struct bench b;
+    open_bench(&b, "causal", 6);
+    b.options.scheme = LATHE_SCHEME_RING;
+    b.failing = 1;
+    b.fails_early = true;
+    b.pass = LATHE_FORWARD;
+    run(&b, 3, Q_EDGE[2], EDGE[2]);
+    for (int r = 0; r < 3; r++) {
+        CHECK_EQ(b.status[r], LATHE_ARG);
+        CHECK_HAS(b.err[r].text,
+                  r == 1 ? "dist: expected q and k of 4 dims" : "rank 1 of 3 failed: dist: expected q and k");
+    }
+    close_bench(&b);
+}
+
 static lathe_status refuse(struct bench *b, const lathe_dist_options *o, const char *text)
 {
     struct part *p = calloc(1, sizeof *p);

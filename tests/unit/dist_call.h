@@ -54,8 +54,9 @@ struct bench {
     lathe_dtype dtype; /* of floats; those that are f32 beside f16 are so */
     pthread_mutex_t lock;
     lathe_threads *group;
-    bool nccl;   /* ranks are connected by tests/cli/fake_nccl.c */
-    int failing; /* a rank that launches with another shape; -1: none */
+    bool nccl;        /* ranks are connected by tests/cli/fake_nccl.c */
+    int failing;      /* a rank that launches with another shape; -1: none */
+    bool fails_early; /* it cannot even make its object */
     lathe_status status[RANKS];
     lathe_error err[RANKS];
     char info[2048];
@@ -350,8 +351,9 @@ static inline lathe_status launch_rank(struct part *p, const lathe_transport *tr
 {
     struct bench *b = p->b;
     lathe_dist *dist;
+    const int n = b->failing == p->rank && b->fails_early ? 1 : p->n;
     lathe_status status =
-        lathe_dist_create(&dist, b->ctx, b->spec, b->pass, transport, &b->options, p->arg, p->n, err);
+        lathe_dist_create(&dist, b->ctx, b->spec, b->pass, transport, &b->options, p->arg, n, err);
     if (status != LATHE_OK)
         return status;
     if (p->rank == 0)
