@@ -99,11 +99,21 @@ static lathe_status count_tokens(struct lathe_dist *d, const char *what, const i
     return LATHE_OK;
 }
 
+static bool reads_keys(const struct lathe_dist *d)
+{
+    lathe_arg_info info;
+    bool found = false;
+    for (int i = 0; lathe_spec_arg(d->spec, d->pass, i, &info); i++)
+        found |= strcmp(info.name, "k") == 0;
+    return found;
+}
+
 static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o, lathe_error *err)
 {
     const struct tensor *q = find(d, "q");
-    const struct tensor *k =
-        find(d, "k") ? find(d, "k") : q; /* keys of linear attention may be made of inputs */
+    const struct tensor *k = find(d, "k");
+    if (!k && !reads_keys(d)) /* those of linear attention may be made of inputs alone */
+        k = q;
     const bool zigzag = o->shards == LATHE_SHARDS_ZIGZAG;
     if (!q || !k || q->ndim != 4 || k->ndim != 4)
         return lathe__fail(
