@@ -2,8 +2,9 @@
  * states.c: linear attention of tokens in shards. S behind a shard is T S ahead + B: B is what it leaves
  * where it begins with 0, T what it leaves of the unit matrix (of ones, where T has a number for each
  * element) where v is 0. One all-gather of both, then everybody walks along the ranks in the order of tokens
- * up to its own S, and computes its tokens. Backward the same from the end: dS ahead is T' dS behind + C,
- * where C is the gradient of a shard behind which nothing counts.
+ * up to its own S, and computes its tokens. What nobody reads is not computed: the first rank, ahead of which
+ * is nothing, has its o at once. Backward the same from the end: dS ahead is T' dS behind + C, where C is the
+ * gradient of a shard behind which nothing counts.
  */
 #include "runtime/dist/dist.h"
 #include "gen/linear/carry.h"
@@ -16,6 +17,10 @@ enum { STATE, NORM, STATES }; /* S [seqs,h,d,d_v]; the sum of keys beside it [se
 struct lead { /* what all ranks know of each other's shards */
     enum carry carry;
     bool reverse, norm;
+    bool first, last;  /* this rank's tokens are read first of all, last of all */
+    bool begins, ends; /* a state ahead of all tokens is given; that behind them is asked for */
+    bool back_begins,
+        back_ends; /* backward: the gradient of the state behind all is given; that ahead is asked for */
     struct tensor like[STATES]; /* shapes, without data */
     struct tensor left[STATES]; /* [ranks,..]: B; then C */
     struct tensor carried;      /* [ranks,seqs,h,d,d_v or d]: T */
@@ -106,12 +111,16 @@ static lathe_status forward_call(struct walk *w, struct call *c, bool results)
     return lathe__dist_launch_spec(w, w->d->spec, LATHE_FORWARD, c);
 }
 
-static lathe_status find_left(struct walk *w, const struct lead *l)
+/* Of the last rank nobody reads it but who asks for the state behind all. Where nothing is ahead of the
+   tokens, this is the forward pass itself: results. */
+static lathe_status find_left(struct walk *w, const struct lead *l, bool results)
 {
     struct tensor zero[STATES];
     struct tensor left[STATES];
     struct call c = {0};
     const size_t mark = w->used;
+    if (l->last && !l->ends && !results)
+        return LATHE_OK;
     for (int s = 0; s < (l->norm ? STATES : NORM); s++) {
         left[s] = of_rank(l->left[s], w->d->t.rank);
         zero[s] = like(w, l->like[s]);
@@ -119,11 +128,20 @@ static lathe_status find_left(struct walk *w, const struct lead *l)
     }
     put_states(&c, l, IN, zero);
     put_states(&c, l, OUT, left);
-    lathe__dist_put(&c, output(w));
+    lathe__dist_put(&c, results ? lathe__dist_arg(w, "o") : output(w));
     if (has_tokens(w))
         TRY(forward_call(w, &c, false));
     w->used = mark;
     return LATHE_OK;
+}
+
+/* Is T of this rank multiplied by anything that is not 0, for anybody? */
+static bool needs_carried(const struct walk *w, const struct lead *l)
+{
+    const bool ahead = (!l->first || l->begins) && (!l->last || l->ends);
+    const bool back =
+        w->d->pass == LATHE_BACKWARD && (!l->last || l->back_begins) && (!l->first || l->back_ends);
+    return l->carry != CARRY_WHOLE && (ahead || back);
 }
 
 static lathe_status find_carried(struct walk *w, const struct lead *l)
@@ -216,13 +234,16 @@ static struct tensor transposed(struct tensor t)
     return t;
 }
 
-/* Over one rank's shard: t becomes T t + left, or T' t + left. */
-static lathe_status step(struct walk *w, const struct lead *l, int rank, struct tensor t, int s, bool back)
+/* Over one rank's shard: t becomes T t + left, or T' t + left. zero: t is 0, and T may not be there. */
+static lathe_status step(struct walk *w, const struct lead *l, int rank, struct tensor t, int s, bool back,
+                         bool zero)
 {
     const size_t mark = w->used;
     const struct tensor left = of_rank(l->left[s], rank);
     lathe_status status;
-    if (l->carry == CARRY_WHOLE)
+    if (zero)
+        status = lathe__dist_copy(w, t, left);
+    else if (l->carry == CARRY_WHOLE)
         status = lathe__dist_add(w, t, left);
     else if (l->carry == CARRY_SCALED) {
         const struct tensor next = like(w, t);
@@ -254,7 +275,7 @@ static lathe_status walk_ranks(struct walk *w, const struct lead *l, bool back, 
                 TRY(lathe__dist_copy(w, own[s], t));
             if (rank == w->d->t.rank && !last.name)
                 break;
-            TRY(step(w, l, rank, t, s, back));
+            TRY(step(w, l, rank, t, s, back, i == 0 && !first.name));
         }
         if (last.name)
             TRY(lathe__dist_copy(w, last, t));
@@ -265,6 +286,11 @@ static lathe_status walk_ranks(struct walk *w, const struct lead *l, bool back, 
 /* ---- both passes ------------------------------------------------------------------------------------------
  */
 
+static bool is_given(const struct walk *w, const char *const *name)
+{
+    return lathe__dist_arg(w, name[STATE]).name || lathe__dist_arg(w, name[NORM]).name;
+}
+
 static void describe_states(struct walk *w, struct lead *l)
 {
     const struct tensor q = lathe__dist_arg(w, "q");
@@ -274,6 +300,12 @@ static void describe_states(struct walk *w, struct lead *l)
     lathe_arg_info info;
     *l = (struct lead){.norm = false};
     l->carry = (enum carry)lathe__spec_carry(w->d->spec, &l->reverse, why, sizeof why);
+    l->first = w->d->t.rank == (l->reverse ? w->d->t.ranks - 1 : 0);
+    l->last = w->d->t.rank == (l->reverse ? 0 : w->d->t.ranks - 1);
+    l->begins = is_given(w, IN);
+    l->ends = is_given(w, OUT);
+    l->back_begins = is_given(w, D_OUT);
+    l->back_ends = is_given(w, D_IN);
     for (int i = 0; lathe_spec_arg(w->d->spec, LATHE_FORWARD, i, &info); i++)
         l->norm |= strcmp(info.name, "norm") == 0;
     for (int s = 0; s < STATES; s++) {
@@ -290,10 +322,10 @@ static void describe_states(struct walk *w, struct lead *l)
 }
 
 /* What all need for the states ahead of their tokens. */
-static lathe_status exchange_states(struct walk *w, const struct lead *l)
+static lathe_status exchange_states(struct walk *w, const struct lead *l, bool results)
 {
-    TRY(find_left(w, l));
-    if (l->carry != CARRY_WHOLE)
+    TRY(find_left(w, l, results));
+    if (needs_carried(w, l))
         TRY(find_carried(w, l));
     TRY(gather_left(w, l));
     return l->carry != CARRY_WHOLE ? gather(w, l->carried) : LATHE_OK;
@@ -305,20 +337,25 @@ static lathe_status forward(struct walk *w)
     struct tensor state[STATES];
     struct call c = {0};
     describe_states(w, &l);
-    TRY(exchange_states(w, &l));
+    const bool at_once = l.first && !l.begins;
+    TRY(exchange_states(w, &l, at_once));
     TRY(walk_ranks(w, &l, false, IN, OUT, state));
     put_states(&c, &l, IN, state);
     put_unused(w, &c, OUT, &l);
-    return has_tokens(w) ? forward_call(w, &c, true) : LATHE_OK;
+    return has_tokens(w) && !at_once ? forward_call(w, &c, true) : LATHE_OK;
 }
 
-/* C: gradients of the states ahead of own tokens where nothing behind them counts. */
-static lathe_status find_back(struct walk *w, const struct lead *l, const struct tensor state[STATES])
+/* C: gradients of the states ahead of own tokens where nothing behind them counts. results: nothing does, and
+   this is the backward pass itself. */
+static lathe_status find_back(struct walk *w, const struct lead *l, const struct tensor state[STATES],
+                              bool results)
 {
     struct tensor zero[STATES];
     struct tensor back[STATES];
     struct call c = {0};
     const size_t mark = w->used;
+    if (l->first && !l->back_ends && !results)
+        return LATHE_OK;
     for (int s = 0; s < (l->norm ? STATES : NORM); s++) {
         back[s] = of_rank(l->left[s], w->d->t.rank);
         zero[s] = like(w, l->like[s]);
@@ -327,7 +364,7 @@ static lathe_status find_back(struct walk *w, const struct lead *l, const struct
     put_states(&c, l, IN, state);
     put_states(&c, l, D_OUT, zero);
     put_states(&c, l, D_IN, back);
-    TRY(lathe__dist_add_rest(w, &c, LATHE_BACKWARD, false));
+    TRY(lathe__dist_add_rest(w, &c, LATHE_BACKWARD, results));
     if (has_tokens(w))
         TRY(lathe__dist_launch_spec(w, w->d->spec, LATHE_BACKWARD, &c));
     w->used = mark;
@@ -342,9 +379,10 @@ static lathe_status backward(struct walk *w)
     struct tensor behind[STATES];
     struct call c = {0};
     describe_states(w, &l);
-    TRY(exchange_states(w, &l));
+    const bool at_once = l.last && !l.back_begins;
+    TRY(exchange_states(w, &l, false));
     TRY(walk_ranks(w, &l, false, IN, none, state));
-    TRY(find_back(w, &l, state));
+    TRY(find_back(w, &l, state, at_once));
     TRY(gather_left(w, &l));
     TRY(walk_ranks(w, &l, true, D_OUT, D_IN, behind));
     put_states(&c, &l, IN, state);
@@ -352,6 +390,8 @@ static lathe_status backward(struct walk *w)
     put_unused(w, &c, D_IN, &l);
     if (!has_tokens(w))
         return lathe__dist_clear_shares(w);
+    if (at_once)
+        return LATHE_OK;
     TRY(lathe__dist_add_rest(w, &c, LATHE_BACKWARD, true));
     return lathe__dist_launch_spec(w, w->d->spec, LATHE_BACKWARD, &c);
 }

@@ -151,6 +151,30 @@ static void states_of(const char *text)
     close_bench(&b);
 }
 
+/* Without states at the ends, first and last rank compute less. */
+TEST(states_without_ends)
+{
+    static const char *const SPEC[] = {"gated_delta", "kda", "gla", "linear_elu", "retention_linear"};
+    static const char *const END[] = {"state", "state_out", "dstate", "dstate_out",
+                                      "norm",  "norm_out",  "dnorm",  "dnorm_out"};
+    for (int i = 0; i < 5; i++)
+        for (int kept = 0; kept < 5; kept++) { /* none, or one of them */
+            struct bench b;
+            open_bench(&b, SPEC[i], TOKENS);
+            for (int e = 0; e < 8; e++)
+                if (find(&b, END[e]) && e % 4 != kept - 1)
+                    find(&b, END[e])->name[0] = '-';
+            for (int pass = 0; pass < 2; pass++) {
+                whole(&b, (lathe_pass)pass);
+                run(&b, 3, EDGE[2], EDGE[2]);
+                compare(&b, SPEC[i], 1e-9);
+                run(&b, 4, EDGE[3], EDGE[3]);
+                compare(&b, SPEC[i], 1e-9);
+            }
+            close_bench(&b);
+        }
+}
+
 TEST(states_go_either_way_and_fade_by_either_channel)
 {
     states_of("return linear_attention { reverse = true, inputs = { g = tensor('float', 'b', 'h', 't', { "
