@@ -127,7 +127,7 @@ def check_whole(argument: Argument, dtype: Any) -> None:
 
 def check_f32(argument: Argument, code: int) -> None:
     """Of an f32 operand. A model that was cast as a whole, as by .bfloat16(), gives 16 bits."""
-    if argument.dtype != c.F32 or argument.role != c.TENSOR or code not in (c.F16, c.BF16):
+    if argument.dtype != c.F32 or argument.takes_halves or argument.role != c.TENSOR or code not in (c.F16, c.BF16):
         return
     other = ', or declare it as tensor("float", ...), which takes any float dtype' if argument.is_input else ""
     raise c.ArgumentError(

@@ -226,11 +226,15 @@ _HINTS = {"chunk_size", "cu_seqlens_cpu", "chunk_indices", "disable_recompute", 
 _ELSEWHERE = {
     "cp_context": "sequences over several devices are not served; without it, initial_state takes the state before",
     "use_graph": "FLA's lists of chunks for graphs are not served; leave it out, our kernels keep no such lists",
-    "return_intermediate_states": "states within a sequence are not returned; call by parts with output_final_state",
+    "return_intermediate_states": "states within a sequence are not returned; call by parts with output_final_state, or "
+                                  "an Op with states and states_index",
     "output_attentions": "weights are not made; lathe.Op.draw has pictures of them",
-    "inplace_final_state": "the state is not written over; output_final_state gives a new one",
-    "ssm_state_indices": "pools of states are not served; lathe.load('kda') has state_index",
-    "num_accepted_tokens": "tokens that are taken back are not served; call with those that stay",
+    "inplace_final_state": "the state is not written over; output_final_state gives a new one, and an Op takes "
+                           "state_out where state lies",
+    "ssm_state_indices": "pools of states are not served by this name; lathe.load('kda') has state_index, "
+                         "state_out_index and states_index",
+    "num_accepted_tokens": "tokens that are taken back are not served by this name; lathe.load('kda') has the state "
+                           "behind each token in states, and the next call begins with one by state_index",
     "out": "a result is made anew; without it",
     "head_first": "was removed from FLA; give tensors [b, t, h, d], by .transpose(1, 2)",
 }

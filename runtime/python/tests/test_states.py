@@ -1,0 +1,71 @@
+"""Linear attention as servers call it: states of a pool, in 16 bits, and behind tokens."""
+
+import numpy as np
+import pytest
+
+import lathe
+
+B, T, D = 3, 5, 8
+
+
+@pytest.fixture
+def tokens():
+    rng = np.random.default_rng(7)
+    q, k, v = (rng.standard_normal((B, 2, T, D)) for _ in range(3))
+    return {"q": q, "k": k, "v": v, "g": -rng.random((B, 2, T))}
+
+
+def test_states_move_from_slot_to_slot(tokens):
+    pool = np.random.default_rng(8).standard_normal((6, 2, D, D))
+    first = pool[[4, 4, 0]] * np.array([1, 0, 1])[:, None, None, None]  # 1 begins without a state
+    o, last = lathe.load("simple_gla")(**tokens, state=first, o=True, state_out=True)
+    before = pool.copy()
+    made, _ = lathe.load("simple_gla")(
+        **tokens, state=pool, state_out=pool, state_index=np.array([4, -1, 0], np.int32),
+        state_out_index=np.array([2, 5, -1], np.int32), o=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(made, o, atol=1e-13)
+    np.testing.assert_allclose(pool[[2, 5]], last[:2], atol=1e-13)
+    np.testing.assert_array_equal(pool[[0, 1, 3, 4]], before[[0, 1, 3, 4]])
+
+
+def test_states_behind_tokens(tokens):
+    states = np.zeros((B * T, 2, D, D))
+    index = np.arange(B * T, dtype=np.int32).reshape(B, T)
+    lathe.load("simple_gla")(**tokens, states=states, states_index=index)
+    for n in range(1, T + 1):
+        part = {name: t[:, :, :n] for name, t in tokens.items()}
+        _, last = lathe.load("simple_gla")(**part, o=True, state_out=True)
+        np.testing.assert_allclose(states.reshape(B, T, 2, D, D)[:, n - 1], last, atol=1e-13)
+
+
+def test_sequences_end_before_the_tensors(tokens):
+    flat = {name: np.ascontiguousarray(t[:1]) for name, t in tokens.items()}
+    whole = lathe.load("simple_gla")(**{name: t[:, :, :3] for name, t in flat.items()})
+    o = np.full((1, 2, T, D), 5.0)
+    lathe.load("simple_gla")(**flat, cu=np.array([0, 3, 3], np.int32), o=o)
+    np.testing.assert_allclose(o[:, :, :3], whole, atol=1e-13)
+    assert (o[:, :, 3:] == 5).all()
+
+
+def test_states_in_16_bits(tokens):
+    torch = pytest.importorskip("torch")
+    import lathe.torch
+
+    given = {name: torch.from_numpy(t).float() for name, t in tokens.items()}
+    state = torch.randn(B, 2, D, D, generator=torch.Generator().manual_seed(1)).bfloat16().requires_grad_()
+    function = lathe.torch.wrap("simple_gla", results=("o", "state_out"))
+    o, last = function(**given, state=state)
+    exact_o, exact_last = function(**given, state=state.detach().float())
+    assert last.dtype == torch.bfloat16 and torch.equal(o, exact_o)
+    torch.testing.assert_close(last.float(), exact_last, atol=0.02, rtol=0.01)
+    o.sum().backward()
+    assert state.grad.dtype == torch.bfloat16
+
+
+def test_states_have_one_dtype(tokens):
+    state = np.ones((B, 2, D, D), np.float16)
+    o, last = lathe.load("simple_gla")(**tokens, state=state, o=True, state_out=True)
+    assert last.dtype == np.float16
+    with pytest.raises(lathe.ArgumentError, match="argument 'state_out': expected dtype f16 as of 'state', given f32"):
+        lathe.load("simple_gla")(**tokens, state=state, state_out=np.zeros((B, 2, D, D), np.float32))
