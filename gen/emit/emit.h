@@ -42,6 +42,8 @@ struct emitter {
     int temp;                           /* number of the next local value */
     const char *declared[MAX_DECLARED]; /* parameter structs that params_open_once has declared */
     int n_declared;
+    int starts; /* linear attention whose tokens make several updates: 1 + the buffer of where sequences begin
+                   among all updates; 0: there is none */
 };
 
 /* False: memory ran out. Whether or not, emitter_close frees what there is. */

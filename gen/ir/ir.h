@@ -55,7 +55,8 @@ enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
     X(H_K, "h_k", 0)                                                                                         \
     X(N_H_K, "n_h_k", 0)                                                                                     \
     X(LEN_T, "len_t", 0)                                                                                     \
-    X(INDEX0, "i0", 1) /* elementwise: the index in dim k of its map; a span bit for each */                 \
+    X(UPDATE, "update", SPAN_Q) /* the same: which update of the token's n it is, from 0 on */               \
+    X(INDEX0, "i0", 1)          /* elementwise: the index in dim k of its map; a span bit for each */        \
     X(INDEX1, "i1", 2)                                                                                       \
     X(INDEX2, "i2", 4)                                                                                       \
     X(INDEX3, "i3", 8)                                                                                       \

@@ -20,8 +20,8 @@ enum linear_function { /* as in templates/common/contract.cuh */
                        LINEAR_SLOTS = LINEAR_FUNCTIONS - 1 /* all but the scale */
 };
 /* What a slot's value may vary with; each also with the head. OF_KEY: it sees the token's key at its channel.
- */
-enum { BY_TOKENS = 1, BY_KEYS = 2, BY_VALUES = 4, OF_KEY = 8 };
+   BY_UPDATES: it has a value for each update of the state by a token, where others have one for the token. */
+enum { BY_TOKENS = 1, BY_KEYS = 2, BY_VALUES = 4, OF_KEY = 8, BY_UPDATES = 16 };
 
 struct linear_slot {
     const char *name;

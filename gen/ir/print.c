@@ -275,6 +275,8 @@ static void print_linear(struct text_buf *out, const struct ir *ir)
         print_fn(out, ir, linear_slot_of((enum linear_function)(k + 1))->name, &l->slot[k]);
     text_add(out, "%s%s%s%s", l->normalise ? "normalised\n" : "", l->all_tokens ? "over all tokens\n" : "",
              l->reverse ? "reverse\n" : "", l->read_first ? "read first\n" : "");
+    if (ir_updates(ir) > 1)
+        text_add(out, "updates %d\n", l->updates);
 }
 
 void ir_print(const struct ir *ir, struct text_buf *out)

@@ -146,7 +146,9 @@ struct ir_linear {
     bool all_tokens; /* causal = false: every token reads the sum over all of its sequence */
     bool reverse;    /* from the last token of a sequence to its first */
     bool read_first; /* a, or the key of the delta rule, reads the state before it is decayed */
+    int updates;     /* of the state by a token, each with a k and a v of its own; 0: not said, one */
 };
+enum { MOST_UPDATES = 16 };
 
 /* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
 enum { MAX_PARAMETERS = 16 };
@@ -222,6 +224,10 @@ struct ir {
 static inline bool ir_is_at(const struct ir *ir, int node, int field)
 {
     return ir->node[node].op == OP_AT && ir->node[node].index == field;
+}
+static inline int ir_updates(const struct ir *ir)
+{
+    return ir->linear.updates > 1 ? ir->linear.updates : 1;
 }
 /* Root 1 + k is what ir->final[k] becomes: of a row, or of an online function's epilogue. */
 static inline const struct ir_fn *ir_results(const struct ir *ir)

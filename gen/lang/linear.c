@@ -17,6 +17,39 @@ static bool read_flag_or(struct tracer *t, int slots, const char *field, bool ab
     return value;
 }
 
+/* How many updates of the state a token makes; 0: that is not said. */
+static int read_updates(struct tracer *t, int slots)
+{
+    int whole = 0;
+    const int kind = lua_getfield(t->lua, slots, "updates");
+    const lua_Integer n = lua_tointegerx(t->lua, -1, &whole);
+    if (kind != LUA_TNIL && (kind != LUA_TNUMBER || !whole || n < 1 || n > MOST_UPDATES))
+        slot_mistake(
+            t,
+            "'updates' must be a whole number from 1 to %d, so many updates of the state by a token, "
+            "got %s",
+            MOST_UPDATES, luaL_tolstring(t->lua, -1, NULL));
+    lua_settop(t->lua, slots);
+    return kind == LUA_TNUMBER && whole && n > 0 && n <= MOST_UPDATES ? (int)n : 0;
+}
+
+/* What says nothing, or two things, where a token makes several updates. */
+static void check_updates(struct tracer *t)
+{
+    const struct ir_linear *linear = &t->ir->linear;
+    if (ir_updates(t->ir) == 1)
+        return;
+    if (linear->all_tokens)
+        slot_mistake(t, "'updates' goes with causal = true alone: a sum over all tokens has no steps");
+    if (linear->normalise)
+        slot_mistake(
+            t, "'updates' does not go with normalise: the sum of keys would weigh a token by its updates; "
+               "divide by what output_mod reads");
+    if (linear->bonus.n_roots > 0)
+        slot_mistake(t,
+                     "'updates' does not go with bonus: a token has several pairs of its own, and one bonus");
+}
+
 /* A number that the slot may not have, at the function that gives it: a constant has no line. */
 static void check_constant(struct tracer *t, const struct linear_slot *slot, const struct ir_fn *fn)
 {
@@ -44,6 +77,7 @@ void trace_linear(struct tracer *t, int slots)
     struct ir_linear *linear = &t->ir->linear;
     if (!declare_inputs(t, slots))
         return;
+    linear->updates = read_updates(t, slots);
     trace_mod(t, slots, "query_mod", MOD_QUERY, SLOT_LINEAR_QUERY);
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_LINEAR_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_LINEAR_VALUE);
@@ -61,4 +95,5 @@ void trace_linear(struct tracer *t, int slots)
             t, "'read_first' needs delta or reader: nothing else reads the state before the token writes");
     if (linear->all_tokens && linear->reverse)
         slot_mistake(t, "'reverse' goes with causal = true alone: a sum over all tokens has no direction");
+    check_updates(t);
 }

@@ -306,12 +306,13 @@ static const uint64_t FIELDS[SLOT_COUNT] = {
     [SLOT_OUTPUT] = HEAD | BIT(I) | BIT(POS) | BIT(Q) | BIT(ROW),
     [SLOT_LINEAR_SCALE] = L_HEAD,
     [SLOT_LINEAR_QUERY] = BIT(B) | BIT(H_K) | L_SIZES | L_TOKEN | BIT(I),
-    [SLOT_LINEAR_KEY] = BIT(B) | BIT(H_K) | L_SIZES | L_TOKEN | BIT(I),
-    [SLOT_LINEAR_VALUE] = L_HEAD | L_TOKEN | BIT(I),
+    [SLOT_LINEAR_KEY] = BIT(B) | BIT(H_K) | L_SIZES | L_TOKEN | BIT(UPDATE) | BIT(I),
+    [SLOT_LINEAR_VALUE] = L_HEAD | L_TOKEN | BIT(UPDATE) | BIT(I),
     [SLOT_LINEAR_OUTPUT] = L_HEAD | L_TOKEN | BIT(I),
 #define LINEAR_SLOT(ID, name, varies, ...)                                                                   \
     [SLOT_##ID] = L_HEAD | (((varies)&BY_TOKENS) != 0 ? L_TOKEN : 0) |                                       \
-                  (((varies)&BY_KEYS) != 0 ? BIT(I) : 0) | (((varies)&BY_VALUES) != 0 ? BIT(J) : 0),
+                  (((varies)&BY_UPDATES) != 0 ? BIT(UPDATE) : 0) | (((varies)&BY_KEYS) != 0 ? BIT(I) : 0) |  \
+                  (((varies)&BY_VALUES) != 0 ? BIT(J) : 0),
 #include "gen/ir/linear_slots.def"
 #undef LINEAR_SLOT
     [SLOT_ROW] = BIT(ROW) | BIT(COL) | BIT(N) | BIT(N_ROWS),
@@ -323,12 +324,12 @@ static const char *const AT_NAMES[AT_COUNT] = {
 #undef AT_NAME
 };
 
-static void list_fields(enum trace_slot slot, char *out, size_t size)
+static void list_fields(const struct tracer *t, char *out, size_t size)
 {
     size_t used = 0;
     out[0] = 0;
     for (int f = 0; f < AT_COUNT; f++)
-        if ((FIELDS[slot] >> f & 1) && used < size)
+        if ((FIELDS[t->slot] >> f & 1) && used < size && (f != AT_UPDATE || t->ir->linear.updates > 0))
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", AT_NAMES[f]);
 }
 
@@ -405,6 +406,18 @@ static int field_of(enum trace_slot slot, int field)
     return vector && (field == AT_Q || field == AT_KV) ? AT_POS : field;
 }
 
+/* Of one update it is the first. */
+static int push_update(lua_State *lua)
+{
+    struct tracer *t = tracer_of(lua);
+    if (t->ir->linear.updates == 0)
+        return luaL_error(lua,
+                          "at.update goes with 'updates = n': each token makes one update of the state here");
+    push_value(lua, t->ir->linear.updates > 1 ? ir_at_field(t->ir, AT_UPDATE, trace_place(lua))
+                                              : ir_const(t->ir, 0, TYPE_I32));
+    return 1;
+}
+
 static int at_index(lua_State *lua)
 {
     struct tracer *t = tracer_of(lua);
@@ -413,13 +426,15 @@ static int at_index(lua_State *lua)
         return map_index(lua, name);
     for (int f = 0; f < AT_COUNT; f++)
         if ((FIELDS[t->slot] >> f & 1) && strcmp(AT_NAMES[f], name) == 0) {
+            if (f == AT_UPDATE)
+                return push_update(lua);
             push_value(lua, ir_at_field(t->ir, field_of(t->slot, f), trace_place(lua)));
             return 1;
         }
     char fields[512];
     if (t->slot != SLOT_COMBINE && push_free_size(lua, name))
         return 1;
-    list_fields(t->slot, fields, sizeof fields);
+    list_fields(t, fields, sizeof fields);
     if (t->slot != SLOT_COMBINE)
         list_free_sizes(t->ir, fields, sizeof fields);
     return unknown_field(lua, name, fields[0] ? fields : "it has none in combine");

@@ -79,6 +79,26 @@ static bool reads_at(const struct ir *ir, int leaf, int field)
     return false;
 }
 
+/* The token that update at.t is of, or which of its updates that is: a lowered spec with updates. */
+static bool is_of_update(const struct ir *ir, int node, enum ir_op op)
+{
+    const struct ir_node *n = &ir->node[node];
+    return ir_updates(ir) > 1 && n->op == op && ir_is_at(ir, n->arg[0], AT_T) &&
+           ir->node[n->arg[1]].op == OP_CONST && ir->node[n->arg[1]].value == ir_updates(ir);
+}
+
+static bool reads_update(const struct ir *ir, int leaf)
+{
+    const struct ir_node *n = &ir->node[leaf];
+    bool token = false;
+    bool update = false;
+    for (int k = 0; k < n->n_args; k++) {
+        token |= is_of_update(ir, n->arg[k], OP_IDIV);
+        update |= is_of_update(ir, n->arg[k], OP_MOD);
+    }
+    return token && update;
+}
+
 /* All of a read's own axes as they are: no two of them meet. `channels`: the formula is one per channel, and
    what a read does not see of them a kernel adds up first. */
 static bool is_own_read(const struct ir *ir, int leaf)
@@ -86,7 +106,7 @@ static bool is_own_read(const struct ir *ir, int leaf)
     const struct ir_node *n = &ir->node[leaf];
     const bool channel = reads_at(ir, leaf, AT_I) || reads_at(ir, leaf, AT_J) || !(n->span & SPAN_DIM);
     return n->op == OP_LOAD && channel && reads_at(ir, leaf, AT_B) && reads_at(ir, leaf, AT_H) &&
-           reads_at(ir, leaf, AT_T);
+           (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
@@ -116,7 +136,8 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
     for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
         if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, node, axis[k].field))
             return true;
-    return false;
+    return (dim->literal <= 0 && dim->sym == SYM_T && is_of_update(ir, node, OP_IDIV)) ||
+           (dim->literal == ir_updates(ir) && is_of_update(ir, node, OP_MOD));
 }
 
 /* The only read of an input that is own. */

@@ -82,7 +82,7 @@ void linear_say_unpacked(const struct ir *ir, int input, char *why, size_t size)
 
 bool linear_wants_output(const struct ir *ir)
 {
-    return ir->mod[MOD_OUTPUT].n_stages == 0 &&
+    return ir->mod[MOD_OUTPUT].n_stages == 0 && ir_updates(ir) == 1 &&
            (ir->linear.normalise || linear_decay_form(ir) == DECAY_VALUE);
 }
 
@@ -154,6 +154,18 @@ static void check_rule(struct rule *r)
                     "does not go with normalise: what is written has no weights whose sum could divide it");
 }
 
+/* A token with several updates has several rows of v. */
+static void check_output(struct rule *r)
+{
+    const struct ir_mod *mod = &r->ir->mod[MOD_OUTPUT];
+    for (int s = 0; s < mod->n_stages && ir_updates(r->ir) > 1; s++)
+        if (ir_depends_on(r->ir, mod->stage[s].fn.root[0], OP_PARAM, LEAF_V))
+            refuse_pair(
+                r, &mod->stage[s].fn, "output_mod",
+                "reads v, of which a token has a row for each of its updates; give what is added to o as "
+                "an input");
+}
+
 static void check_together(struct rule *r)
 {
     const struct ir_linear *linear = &r->ir->linear;
@@ -221,6 +233,7 @@ bool check_linear(struct ir *ir, struct diag *diag)
     check_functions(&r);
     check_together(&r);
     check_rule(&r);
+    check_output(&r);
     rule_names(&r);
     if (r.ok)
         reduce_rule(ir);

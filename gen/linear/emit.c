@@ -34,6 +34,8 @@ static void emit_config_of_spec(struct text_buf *t, const struct emitter *e)
              yes(linear_has(e->spec, OF_READER)), yes(linear_has(e->spec, OF_WRITER)), yes(l->read_first));
     text_add(t, "constexpr bool CAUSAL = %s, REVERSE = %s, PACKED = %s;\n", yes(!l->all_tokens),
              yes(l->reverse), yes(problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0))));
+    if (ir_updates(e->spec) > 1)
+        text_add(t, "constexpr int UPDATES = %d;\n", ir_updates(e->spec));
     text_add(t, "} // namespace cfg\n");
 }
 
@@ -67,6 +69,7 @@ bool emit_linear(const struct kernel_request *r, const struct plan *plan, struct
         ok = ok && emit_linear_backward(&e, &r->linear->back, plan, config, out);
     else
         ok = ok && emit_forward(&e, plan, out);
+    updates_count(&e, out);
     emitter_close(&e);
     return ok;
 }

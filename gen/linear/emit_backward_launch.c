@@ -321,11 +321,10 @@ static void add_mods(struct recipe *r)
 static void add_output_adjoint(struct recipe *r)
 {
     struct place again = r->l.outer[TENSOR_O];
-    struct place given = again;
+    const struct place *given = &r->given_dout;
     again.arg = -1;
     again.buffer = r->buffer[AGAIN_O];
-    given.arg = lathe__arg_find(r->e->sig, "do", 0);
-    add_adjoint(r, TENSOR_O, linear_back_reads_output(r->e->w, r->b) ? &again : &given, &given, &r->dout);
+    add_adjoint(r, TENSOR_O, linear_back_reads_output(r->e->w, r->b) ? &again : given, given, &r->dout);
 }
 
 /* That bwd_tokens is for. */
@@ -356,6 +355,15 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     declare_adjoints(r);
 }
 
+/* Of tokens that make several updates: of what is left for each update. */
+static void add_dq(struct recipe *r)
+{
+    struct place dq = r->l.outer[TENSOR_Q];
+    dq.arg = lathe__arg_find(r->e->sig, "dq", 0);
+    if (problem_has(r->e->problem, dq.arg))
+        updates_gather(r->e, "gather_dq", &r->result[TENSOR_Q], &dq, r->out);
+}
+
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
                                struct source *out, struct back_runs *runs)
 {
@@ -368,6 +376,7 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
     add_input_kernels(&r, false);
     add_mods(&r);
     add_kernels(&r, runs);
+    add_dq(&r);
     add_input_kernels(&r, true);
     declare_input_params(&r);
 }

@@ -22,8 +22,10 @@ void linear_back_times(struct product *p, const struct sig_dim *dim, int tile)
 {
     if (dim->literal > 0)
         p->scale *= (dim->literal + tile - 1) / tile;
-    else
+    else {
         product_times(p, (enum sym)dim->sym, tile);
+        p->factor[p->n - 1].times = 1; /* inputs are of tokens */
+    }
 }
 
 /* ---- buffers of templates --------------------------------------------------------------------------------
@@ -158,13 +160,15 @@ static bool adjoins_in_chunks(const struct recipe *r, int t)
 
 static void place_gradients(struct recipe *r, struct back_runs *runs)
 {
-    const struct emitter *e = r->e;
+    struct emitter *e = r->e;
     for (int t = 0; t < TENSOR_O; t++) {
         const int arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
         r->result[t] = r->l.outer[t];
         r->result[t].arg = arg;
         const bool wanted = problem_has(e->problem, arg) || linear_back_has_sites(e->w, r->b, (enum mod)t);
         runs->mod[t] = e->w->mod[t].n_stages > 0 && wanted;
+        if (t == TENSOR_Q && problem_has(e->problem, arg))
+            updates_leave(e, &r->result[t], r->out);
         r->grad[t] = r->result[t];
         runs->in_chunks[t] = runs->mod[t] && adjoins_in_chunks(r, t);
         if (runs->mod[t] && !runs->in_chunks[t])
@@ -173,6 +177,8 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
     runs->in_chunks[MOD_OUTPUT] = false;
     r->dout = r->l.outer[TENSOR_O];
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
+    updates_spread(e, "spread_do", &r->dout, r->out);
+    r->given_dout = r->dout;
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
     if (runs->mod[MOD_OUTPUT])
         linear_to_workspace(&r->dout, r->plan->row->linear->wide_dout ? 4 : 2, e, r->out);

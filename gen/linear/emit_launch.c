@@ -28,48 +28,19 @@ void emit_linear_inputs(struct params *p, struct emitter *e, bool text)
     params_row(p, PARAM_ARG_DATA, v, 0, 8);
     for (int d = 0; d < 4; d++)
         params_row(p, PARAM_ARG_STRIDE, v, d, 8);
-    params_row(p, PARAM_ARG_DATA, cu, 0, 8);
-    params_row(p, PARAM_ARG_STRIDE, cu, 0, 8);
+    if (e->starts > 0) {
+        params_row(p, PARAM_WORK_DATA, e->starts - 1, 0, 8);
+        params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = product_of(1);
+    } else {
+        params_row(p, PARAM_ARG_DATA, cu, 0, 8);
+        params_row(p, PARAM_ARG_STRIDE, cu, 0, 8);
+    }
     params_row(p, PARAM_SYM, SYM_SEQS, 0, 4);
     if (text)
         text_add(p->out,
                  "    const %s *value;\n    long long value_b, value_h, value_t, value_d;\n"
                  "    const int *cu;\n    long long cu_step;\n    int seqs;\n",
                  element_type(e->problem->dtype[DTYPE_V]));
-}
-
-void linear_pointer(struct params *p, const char *type, const char *name, const struct place *t)
-{
-    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
-                   t->arg >= 0 ? t->arg : t->buffer);
-}
-
-void linear_strides(struct params *p, const char *name, const struct place *t)
-{
-    if (t->arg >= 0) {
-        params_strides(p, name, BHT, t->arg, 3, 0);
-        return;
-    }
-    for (int d = 0; d < 3; d++) {
-        char member[32];
-        struct product stride = product_of(t->dim);
-        if (d < 2)
-            product_times(&stride, SYM_T, 1);
-        if (d < 1)
-            product_times(&stride, t->heads, 1);
-        snprintf(member, sizeof member, "%s_%s", name, BHT[d]);
-        params_product(p, member, &stride);
-    }
-}
-
-void linear_to_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out)
-{
-    struct product bytes = product_of((int64_t)t->dim * element_bytes);
-    product_times(&bytes, SYM_B, 1);
-    product_times(&bytes, t->heads, 1);
-    product_times(&bytes, SYM_T, 1);
-    t->arg = -1;
-    t->buffer = add_buffer(out, e, bytes);
 }
 
 /* A key that its mod makes of nothing but inputs is no argument, or is left out. */
@@ -80,11 +51,16 @@ static bool is_absent(const struct emitter *e, const struct place *t)
 
 void linear_layout(struct emitter *e, struct layout *l, int n, struct source *out)
 {
+    updates_starts(e, out);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         const bool value = t == TENSOR_V || t == TENSOR_O;
         const bool mod = e->w->mod[t].n_stages > 0;
         l->outer[t] = (struct place){lathe__arg_find(e->sig, NAME[t], 0), -1, value ? SYM_H : SYM_H_K,
                                      (int)e->problem->dim[value ? SYM_D_V : SYM_D]};
+        if (t == TENSOR_Q)
+            updates_spread(e, "spread_q", &l->outer[t], out);
+        if (t == TENSOR_O && n == TENSOR_COUNT)
+            updates_leave(e, &l->outer[t], out);
         l->inner[t] = l->outer[t];
         l->prepared[t] = false;
         l->moved[t] = t < n && (mod || (t != TENSOR_O && arg_in(e->problem->unaligned, l->outer[t].arg)));
@@ -103,19 +79,6 @@ bool linear_has_unaligned_rows(const struct emitter *e)
     for (int t = 0; t < TENSOR_O; t++)
         any |= arg_in(e->problem->unaligned, lathe__arg_find(e->sig, NAME[t], 0));
     return any;
-}
-
-/* From one element of a row to the next. */
-void linear_element_step(struct params *p, const char *name, const struct place *t)
-{
-    static const char *const step[] = {"d"};
-    const struct product one = product_of(1);
-    char member[32];
-    snprintf(member, sizeof member, "%s_d", name);
-    if (t->arg >= 0)
-        params_strides(p, name, step, t->arg, 1, 3);
-    else
-        params_product(p, member, &one);
 }
 
 /* One struct serves all mods; the rows differ. `launch` NULL: it is declared. */
@@ -329,6 +292,7 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
 {
     struct layout l;
     struct forward f = {.e = e, .l = &l, .plan = plan, .out = out, .ahead = -1, .parts = -1, .pieces = 1};
+    const struct place o = {lathe__arg_find(e->sig, "o", 0), -1, SYM_H, (int)e->problem->dim[SYM_D_V]};
     linear_layout(e, &l, TENSOR_COUNT, out);
     linear_choose_prepared(e, plan, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
@@ -345,4 +309,5 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
         if (l.prepared[t])
             forward_only_where(&out->launch[out->n_launches - 1], SYM_T, 0, few_tokens(e));
     }
+    updates_gather(e, "gather_o", &l.outer[TENSOR_O], &o, out);
 }

@@ -44,6 +44,7 @@ struct recipe {
     const struct plan *plan;
     struct source *out;
     struct layout l;
+    struct place given_dout;       /* do, as it is given */
     struct place dout;             /* what flows back to o: as given, or what an adjoint left */
     struct place divided;          /* that by the divisors of a normaliser */
     struct place result[TENSOR_O]; /* dq, dk, dv */

@@ -8,6 +8,7 @@
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. prefix: "const
    " of what is read. */
@@ -34,18 +35,21 @@ void linear_state(struct params *p, const struct emitter *e, const char *prefix,
 void linear_index(struct params *p, const struct emitter *e, const char *name)
 {
     static const char *const suffix = "step";
-    const struct product none = product_of(0);
+    const bool starts = e->starts > 0 && strcmp(name, "cu") == 0;
+    const struct product step = product_of(starts ? 1 : 0);
     char member[NAME_MAX_BYTES];
     const int arg = lathe__arg_find(e->sig, name, 0);
-    if (arg >= 0)
+    if (starts)
+        params_pointer(p, "const int", name, PARAM_WORK_DATA, e->starts - 1);
+    else if (arg >= 0)
         params_pointer(p, "const int", name, PARAM_ARG_DATA, arg);
     else
         params_null(p, "const int", name);
     snprintf(member, sizeof member, "%s_step", name);
-    if (arg >= 0)
+    if (arg >= 0 && !starts)
         params_strides(p, name, &suffix, arg, 1, 0);
     else
-        params_product(p, member, &none);
+        params_product(p, member, &step);
 }
 
 /* ---- read from one slot of a pool, and written to another -------------------------------------------- */

@@ -198,7 +198,7 @@ static bool allocate_slots(struct linear_tokens *x, const struct ir_linear *line
 static bool allocate(struct linear_head *head)
 {
     struct linear_tokens *x = &head->x;
-    const int64_t t = host_dim(head->call, SYM_T);
+    const int64_t t = host_dim(head->call, SYM_T) * x->updates;
     const int64_t n = host_dim(head->call, SYM_SEQS);
     head->start = calloc((size_t)n + 1, sizeof *head->start);
     head->slot = calloc((size_t)n + 1, sizeof *head->slot);
@@ -249,6 +249,7 @@ static void take_form(struct linear_tokens *x, const struct ir *ir)
     x->all_tokens = ir->linear.all_tokens;
     x->reverse = ir->linear.reverse;
     x->read_first = ir->linear.read_first;
+    x->updates = ir_updates(ir);
 }
 
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err)
@@ -287,16 +288,17 @@ void linear_at(struct linear_head *head, int64_t t)
     at[AT_B] = (double)head->b;
     at[AT_H] = (double)head->h;
     at[AT_H_K] = (double)head->h_k;
-    at[AT_T] = (double)(head->first + t);
-    at[AT_POS] = (double)t;
+    at[AT_T] = (double)linear_token_row(head, t);
+    at[AT_POS] = (double)(t / head->x.updates);
+    at[AT_UPDATE] = (double)(t % head->x.updates);
 }
 
 /* A vector after its mod. `view` without data: k where key_mod makes it of inputs alone. */
 static lathe_status load_vector(struct linear_head *head, enum mod which, const struct host_view *view,
-                                int64_t tensor_head, int64_t t, int n, double *out, lathe_error *err)
+                                int64_t tensor_head, int64_t row, int n, double *out, lathe_error *err)
 {
     if (view->data)
-        host_view_load(view, head->b, tensor_head, head->first + t, n, head->vector.stage[0]);
+        host_view_load(view, head->b, tensor_head, row, n, head->vector.stage[0]);
     const lathe_status status = host_mod(&head->vector, which, n, err);
     if (status == LATHE_OK)
         memcpy(out, head->vector.stage[head->call->ir->mod[which].n_stages], (size_t)n * sizeof *out);
@@ -317,7 +319,7 @@ static lathe_status refuse(const struct linear_head *head, int node, int64_t t, 
     snprintf(err->file, sizeof err->file, "%s", ir->file[n->line ? n->file : 1]);
     lathe__print(err->text, sizeof err->text,
                  "%.200s:%d: %s: %s, given %g at token %" PRId64 " of head %" PRId64 " in batch %" PRId64,
-                 err->file, n->line, what, rule, value, head->first + t, head->h, head->b);
+                 err->file, n->line, what, rule, value, linear_token_row(head, t), head->h, head->b);
     return LATHE_SPEC;
 }
 
@@ -344,6 +346,10 @@ static lathe_status load_slot(struct linear_head *head, int k, int64_t t, lathe_
     if (width == 0)
         return LATHE_OK;
     double *to = head->x.slot[k] + (linear_slot_by_token(k) ? t * width : 0);
+    if (k == OF_DECAY - 1 && !linear_begins(&head->x, t)) {
+        memset(to, 0, (size_t)width * sizeof *to);
+        return LATHE_OK;
+    }
     head->vector.env.param[LEAF_X] = head->x.k + t * head->x.d;
     lathe_status status = eval_token(head, fn, width, to, err);
     for (int i = 0; i < width && status == LATHE_OK && slot->range; i++)
@@ -364,12 +370,14 @@ static lathe_status load_slots(struct linear_head *head, bool by_token, int64_t 
 static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error *err)
 {
     struct linear_tokens *x = &head->x;
+    const int64_t row = linear_update_row(head, t);
     linear_at(head, t);
-    lathe_status status = load_vector(head, MOD_QUERY, &head->q_in, head->h_k, t, x->d, x->q + t * x->d, err);
+    lathe_status status = load_vector(head, MOD_QUERY, &head->q_in, head->h_k, linear_token_row(head, t),
+                                      x->d, x->q + t * x->d, err);
     if (status == LATHE_OK)
-        status = load_vector(head, MOD_KEY, &head->k_in, head->h_k, t, x->d, x->k + t * x->d, err);
+        status = load_vector(head, MOD_KEY, &head->k_in, head->h_k, row, x->d, x->k + t * x->d, err);
     if (status == LATHE_OK)
-        status = load_vector(head, MOD_VALUE, &head->v_in, head->h, t, x->d_v, x->v + t * x->d_v, err);
+        status = load_vector(head, MOD_VALUE, &head->v_in, head->h, row, x->d_v, x->v + t * x->d_v, err);
     return status == LATHE_OK ? load_slots(head, true, t, err) : status;
 }
 
@@ -378,7 +386,8 @@ static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error 
 int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence)
 {
     const bool packed = host_arg(head->call, "cu") != NULL;
-    return packed ? head->start[sequence + 1] - head->start[sequence] : host_dim(head->call, SYM_T);
+    return head->x.updates *
+           (packed ? head->start[sequence + 1] - head->start[sequence] : host_dim(head->call, SYM_T));
 }
 
 static void load_state(struct linear_head *head)
@@ -437,7 +446,7 @@ lathe_status linear_output(struct linear_head *head, int64_t t, const double *o,
 {
     const int n = head->x.d_v;
     linear_at(head, t);
-    host_view_load(&head->v_in, head->b, head->h, head->first + t, n, v);
+    host_view_load(&head->v_in, head->b, head->h, linear_update_row(head, t), n, v);
     head->vector.env.param[LEAF_V] = v;
     memcpy(head->vector.stage[0], o, (size_t)n * sizeof *o);
     return host_mod(&head->vector, MOD_OUTPUT, n, err);

@@ -100,12 +100,13 @@ static void key_back(struct linear_gradient *a, int slot)
     add(a->back.dk, a->of_key, a->head.x.d);
 }
 
-/* Of the slots that vary by token, whose key is at `key`, or of the others. */
-static lathe_status slots_back(struct linear_gradient *a, const double *key, lathe_error *err)
+/* Of the slots that vary by token, whose key is at `key`, or of the others. `decays`: the update is the first
+   of its token. */
+static lathe_status slots_back(struct linear_gradient *a, const double *key, bool decays, lathe_error *err)
 {
     lathe_status status = LATHE_OK;
     for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++) {
-        if (linear_slot_by_token(k) != (key != NULL))
+        if (linear_slot_by_token(k) != (key != NULL) || (k == OF_DECAY - 1 && key && !decays))
             continue;
         a->head.vector.env.param[LEAF_X] = key;
         const int n = seeds_of(a, k);
@@ -121,7 +122,7 @@ static lathe_status slots_back(struct linear_gradient *a, const double *key, lat
 static bool take_memory(struct linear_gradient *a)
 {
     const struct linear_tokens *x = &a->head.x;
-    const int64_t t = host_dim(&a->g.call, SYM_T);
+    const int64_t t = host_dim(&a->g.call, SYM_T) * x->updates;
     const int64_t state = (int64_t)x->d * x->d_v;
     struct linear_back *b = &a->back;
     a->span = (int64_t)ceil(sqrt((double)t)) + 1;
@@ -201,9 +202,13 @@ static lathe_status output_back(struct linear_gradient *a, int64_t t, lathe_erro
     const int n = head->x.d_v;
     double *grad = a->out + t * n;
     double *skip = a->skip + t * n;
-    lathe_status status = linear_output(head, t, grad, a->v, err);
     memset(skip, 0, (size_t)n * sizeof *skip);
-    host_view_load(&a->dout, head->b, head->h, head->first + t, n, grad);
+    if (!linear_ends(&head->x, t)) { /* nobody has seen it */
+        memset(grad, 0, (size_t)n * sizeof *grad);
+        return LATHE_OK;
+    }
+    const lathe_status status = linear_output(head, t, grad, a->v, err);
+    host_view_load(&a->dout, head->b, head->h, linear_token_row(head, t), n, grad);
     return status == LATHE_OK ? output_stages_back(a, grad, skip, err) : status;
 }
 
@@ -256,18 +261,18 @@ static lathe_status token_out(struct linear_gradient *a, int64_t t, lathe_error 
     const struct linear_tokens *x = &head->x;
     struct linear_back *b = &a->back;
     linear_at(head, t);
-    lathe_status status = slots_back(a, x->k + t * x->d, err);
+    lathe_status status = slots_back(a, x->k + t * x->d, linear_begins(x, t), err);
     if (status != LATHE_OK)
         return status;
     add(a->dq_sum + t * x->d, b->dq, x->d);
     add(a->dk_sum + t * x->d, b->dk, x->d);
-    host_view_load(&head->v_in, head->b, head->h, head->first + t, x->d_v, head->vector.stage[0]);
+    host_view_load(&head->v_in, head->b, head->h, linear_update_row(head, t), x->d_v, head->vector.stage[0]);
     status = host_mod(&head->vector, MOD_VALUE, x->d_v, err);
     if (status == LATHE_OK)
         status = host_mod_back(&head->vector, &a->g, &a->mods, MOD_VALUE, x->d_v, b->dv, err);
     if (status == LATHE_OK && a->dv.data) {
         add(b->dv, a->skip + t * x->d_v, x->d_v);
-        host_view_store(&a->dv, head->b, head->h, head->first + t, x->d_v, b->dv);
+        host_view_store(&a->dv, head->b, head->h, linear_update_row(head, t), x->d_v, b->dv);
     }
     return status;
 }
@@ -335,7 +340,7 @@ static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
     if (a->dnorm.data)
         host_view_store(&a->dnorm, 0, head->sequence, head->h, x->d, b->dz);
     linear_at(&a->head, 0);
-    const lathe_status status = slots_back(a, NULL, err);
+    const lathe_status status = slots_back(a, NULL, false, err);
     return status == LATHE_OK ? function_back(a, &a->function[OF_SCALE], 1, &b->scale, err) : status;
 }
 
@@ -361,14 +366,17 @@ static lathe_status shared_out(struct linear_gradient *a, enum mod which, const 
     const int n = head->x.d;
     lathe_status status = LATHE_OK;
     for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++) {
+        const int64_t row = which == MOD_QUERY ? linear_token_row(head, t) : linear_update_row(head, t);
+        if (which == MOD_QUERY && !linear_ends(&head->x, t))
+            continue;
         linear_at(head, t);
         if (in->data)
-            host_view_load(in, head->b, head->h_k, head->first + t, n, head->vector.stage[0]);
+            host_view_load(in, head->b, head->h_k, row, n, head->vector.stage[0]);
         status = host_mod(&head->vector, which, n, err);
         if (status == LATHE_OK)
             status = host_mod_back(&head->vector, &a->g, &a->mods, which, n, sum + t * n, err);
         if (status == LATHE_OK && out->data)
-            host_view_store(out, head->b, head->h_k, head->first + t, n, sum + t * n);
+            host_view_store(out, head->b, head->h_k, row, n, sum + t * n);
     }
     return status;
 }

@@ -374,10 +374,11 @@ static void slice(const struct sig_arg *a, struct stretch part, lathe_arg *t, in
     if (along < 0)
         return;
     for (int d = 0; d < t->ndim; d++) {
-        shape[d] = d == along ? part.n : t->shape[d];
+        shape[d] = d == along ? part.n * lathe__times(a->dim[d]) : t->shape[d];
         stride[d] = tensor_stride(t, d);
     }
-    t->data = (char *)t->data + part.first * stride[along] * (int64_t)lathe_dtype_size(t->dtype);
+    t->data = (char *)t->data +
+              part.first * lathe__times(a->dim[along]) * stride[along] * (int64_t)lathe_dtype_size(t->dtype);
     t->shape = shape;
     t->strides = stride;
 }

@@ -13,12 +13,22 @@ static const enum sym KEY[] = {SYM_B, SYM_H_K, SYM_T, SYM_D};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_T, SYM_D_V};
 static const enum sym STATE[] = {SYM_SLOTS, SYM_H, SYM_D, SYM_D_V};
 
+/* A row for each update of the state by a token. */
+static struct sig_arg *by_update(struct sig_arg *a, const struct ir *ir)
+{
+    if (a && ir_updates(ir) > 1)
+        a->dim[2].times = (uint8_t)ir_updates(ir);
+    return a;
+}
+
 /* Its rows are copied where they are not as kernels read them. */
-static void add_rows(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms)
+static struct sig_arg *add_rows(struct signature *s, enum dtype_role dtype, const char *name,
+                                const enum sym *syms)
 {
     struct sig_arg *a = sign_main(s, ROLE_IN, dtype, name, syms, 4);
     if (a)
         a->any_last = true;
+    return a;
 }
 
 static void add_state_of(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
@@ -76,7 +86,8 @@ static void add_written_slots(struct signature *s)
 }
 
 /* States behind tokens, and which place of them each token's has: none of the two or three is there alone.
-   Where every token reads the sum over all there are no such states. */
+   Where every token reads the sum over all there are no such states; where tokens make several updates
+   kernels would count those. */
 static void add_kept(struct signature *s, const struct ir *ir)
 {
     static const enum sym kept[] = {SYM_KEPT, SYM_H, SYM_D, SYM_D_V};
@@ -97,7 +108,7 @@ static void add_kept(struct signature *s, const struct ir *ir)
 }
 
 /* Each batch is a sequence and each sequence has a state, but where `cu` and `state_index` say otherwise. */
-static void add_sizes(struct signature *s)
+static void add_sizes(struct signature *s, int updates)
 {
     const uint8_t cu = number_of(s, "cu");
     const struct sig_size sizes[] = {
@@ -109,7 +120,7 @@ static void add_sizes(struct signature *s)
          .positive = true,
          .counted = true},
         {.sym = SYM_H_K, .same_as = SYM_H, .positive = true},
-        {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS},
+        {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS / updates},
         SIGN_SEQUENCES(cu),
         {.sym = SYM_SLOTS,
          .same_as = SYM_SEQS,
@@ -155,8 +166,8 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
 {
     add_rows(s, DTYPE_Q, "q", KEY);
     if (linear_reads_key(ir))
-        add_rows(s, DTYPE_K, "k", KEY);
-    add_rows(s, DTYPE_V, "v", OUTPUT);
+        by_update(add_rows(s, DTYPE_K, "k", KEY), ir);
+    by_update(add_rows(s, DTYPE_V, "v", OUTPUT), ir);
     struct sig_arg *o = !backward || linear_wants_output(ir)
                             ? sign_main(s, backward ? ROLE_IN : ROLE_OUT, DTYPE_O, "o", OUTPUT, 4)
                             : NULL;
@@ -173,18 +184,18 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
         add_states(s, ir, ROLE_IN, "dstate_out", "dnorm_out");
         sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq", KEY, 4);
         if (linear_reads_key(ir))
-            sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk", KEY, 4);
-        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", OUTPUT, 4);
+            by_update(sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk", KEY, 4), ir);
+        by_update(sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", OUTPUT, 4), ir);
         sign_input_gradients(s, ir);
         add_states(s, ir, ROLE_OUT_OPTIONAL, "dstate", "dnorm");
     }
     if (!backward)
         add_written_slots(s);
-    if (!backward && !ir->linear.all_tokens)
+    if (!backward && !ir->linear.all_tokens && ir_updates(ir) == 1)
         add_kept(s, ir);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;
-    add_sizes(s);
+    add_sizes(s, ir_updates(ir));
     set_in_place(s);
     set_beside(s);
     sign_presence_built(s);

@@ -43,22 +43,24 @@ static void label(const struct problem *problem, const struct plan *plan, char *
 
 /* Kernels beside the main ones, by role: of which a launch has one is included. */
 #define MODS                                                                                                 \
-    {"mod_q", "heads/vector_mod.cuh"}, {"mod_k", "heads/vector_mod.cuh"},                                    \
+    {"mod_q", "heads/vector_mod.cuh"}, {"mod_k", "heads/vector_mod.cuh"}, {"mod_v", "heads/vector_mod.cuh"}, \
+        {"starts", "linear/updates.cuh"}, {"spread_q", "linear/updates.cuh"},                                \
     {                                                                                                        \
-        "mod_v", "heads/vector_mod.cuh"                                                                      \
+        "spread_do", "linear/updates.cuh"                                                                    \
     }
 #define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
 #define END                                                                                                  \
     {"bwd_tokens", "linear/backward/tokens.cuh"}, {"bwd_values", "linear/backward/tokens.cuh"},              \
         {"bwd_heads", "linear/backward/tokens.cuh"}, {"bwd_o", "linear/backward/adjoint.cuh"},               \
         {"bwd_q", "linear/backward/adjoint.cuh"}, {"bwd_k", "linear/backward/adjoint.cuh"},                  \
-        {"bwd_v", "linear/backward/adjoint.cuh"},                                                            \
+        {"bwd_v", "linear/backward/adjoint.cuh"}, {"gather_dq", "linear/updates.cuh"},                       \
     {                                                                                                        \
         NULL, NULL                                                                                           \
     }
 
 static const struct launch_file BESIDE[] = {MODS,
                                             {"mod_o", "heads/vector_mod.cuh"},
+                                            {"gather_o", "linear/updates.cuh"},
                                             {"inverse", "linear/delta_inverse.cuh"},
                                             {"prepare", "linear/delta_prepare.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
@@ -66,6 +68,7 @@ static const struct launch_file BESIDE[] = {MODS,
 static const struct launch_file BESIDE_KEPT[] = {MODS, {"mod_o", "heads/vector_mod.cuh"}, {NULL, NULL}};
 static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"mod_o", "heads/vector_mod.cuh"},
+                                                  {"gather_o", "linear/updates.cuh"},
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
                                                   {"prepare_rule", "linear/rule_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},

@@ -41,12 +41,15 @@ static const char *role_text(const struct sig_arg *a)
 static void dim_text(const struct signature *sig, struct sig_dim d, char *out, size_t size)
 {
     char plus[16] = "";
+    char times[8] = "";
+    if (d.times > 1)
+        snprintf(times, sizeof times, "%d*", d.times);
     if (d.plus > 0)
         snprintf(plus, sizeof plus, "+%d", d.plus);
     if (d.literal > 0)
         snprintf(out, size, "%d%s", d.literal, plus);
     else
-        snprintf(out, size, "%s%s%s", d.times == 2 ? "2*" : "", sym_name(sig, d.sym), plus);
+        snprintf(out, size, "%s%s%s", times, sym_name(sig, d.sym), plus);
 }
 
 static void explain_arg(struct facts *f, const struct signature *sig, const struct problem *p, int i)

@@ -24,6 +24,9 @@ static void add_grid(struct text_buf *t, const struct signature *sig, const stru
             text_add(t, "%stiles(of 16 or %d rows of a key head)", times, p->factor[i].plus);
         else if (sym == FACTOR_KEY_PARTS || sym == FACTOR_EVEN_KEY_PARTS)
             text_add(t, "%sparts(of keys, for %d blocks)", times, p->factor[i].tile);
+        else if (p->factor[i].times > 1)
+            text_add(t, "%sceil(%d * %s / %d)", times, p->factor[i].times, sym_name(sig, sym),
+                     p->factor[i].tile);
         else if (p->factor[i].tile == 1)
             text_add(t, "%s%s", times, sym_name(sig, sym));
         else if (p->factor[i].tile == INT32_MAX)

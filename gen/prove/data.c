@@ -190,7 +190,7 @@ static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const
     for (int i = 0; i < a->ndim; i++) {
         struct sig_dim size = a->dim[i];
         int64_t value = size.literal > 0 ? size.literal : dim[size.sym];
-        d->shape[d->n][i] = (size.times == 2 ? 2 * value : value) + size.plus;
+        d->shape[d->n][i] = lathe__times(size) * value + size.plus;
     }
     t->data = calloc((size_t)tensor_count(t) + 1, sizeof(double));
     d->n++;

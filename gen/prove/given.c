@@ -127,7 +127,7 @@ static void say_sizes(struct prover *p, const struct data *d)
         const lathe_arg *t = data_find(d, a->name);
         for (int k = 0; t && k < a->ndim; k++)
             if (a->dim[k].literal == 0)
-                dim[a->dim[k].sym] = (t->shape[k] - a->dim[k].plus) / (a->dim[k].times == 2 ? 2 : 1);
+                dim[a->dim[k].sym] = (t->shape[k] - a->dim[k].plus) / lathe__times(a->dim[k]);
     }
     for (int sym = SYM_B; sym < SYM_COUNT; sym++)
         if (dim[sym] >= 0 && !is_implied(dim, sym))

@@ -92,6 +92,8 @@ static struct interval of_field(const struct state *s, int field)
         return below(size_of(s, index_sym[field]));
     if (field == AT_I || field == AT_J)
         return below(s->call->head_dim);
+    if (field == AT_UPDATE)
+        return below(ir_updates(s->ir));
     if (field == AT_N_ROWS)
         return exactly((double)all_rows(s));
     if (field == AT_ROW)

@@ -62,6 +62,8 @@ double field_end(const struct cones *c, int field)
     const double given = field_given(c, field);
     if (given > 0)
         return fmin(given, 0x1p24);
+    if (field == AT_UPDATE)
+        return ir_updates(c->ir);
     switch (field_sym(c, field)) {
     case SYM_B:
         return 4096;

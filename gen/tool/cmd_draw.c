@@ -398,7 +398,7 @@ static int prepare(struct drawing *d)
         return code;
     const int64_t *dim = d->run.problem.dim;
     d->len_q = dim[d->linear ? SYM_T : SYM_Q];
-    d->len_kv = dim[d->linear ? SYM_T : SYM_KV];
+    d->len_kv = dim[d->linear ? SYM_T : SYM_KV] * ir_updates(d->run.ir);
     choose_heads(d);
     d->grid = (struct grid){.n_rows = d->len_q,
                             .n_cols = d->len_kv,

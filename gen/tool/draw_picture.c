@@ -233,7 +233,7 @@ static bool put_panel(const struct drawing *d, struct canvas *c, const struct pa
                         p->form == PANEL_SHARE  ? share_colour
                         : p->form == PANEL_HEAT ? heat_colour
                                                 : log_colour);
-    plot_count_across(c, &at, d->len_kv, d->linear ? "token j" : "key");
+    plot_count_across(c, &at, d->len_kv, !d->linear ? "key" : d->len_kv > d->len_q ? "update j" : "token j");
     plot_count_down(c, &at, d->len_q, d->linear ? "token i" : "query");
     if (p->form == PANEL_TILES)
         put_tile_legend(d, c, &at, legend);

@@ -110,7 +110,7 @@ static lathe_status add_sizes(struct run *run, const struct sig_arg *a, const ch
                                "argument '%s': expected %d or more along dim %d, given %" PRId64 " in %s",
                                a->name, dim.plus, i - skip, array->shape[i - skip], path);
         text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
-                 (array->shape[i - skip] - dim.plus) / (dim.times == 2 ? 2 : 1));
+                 (array->shape[i - skip] - dim.plus) / lathe__times(dim));
     }
     return LATHE_OK;
 }

@@ -72,7 +72,9 @@ static void write_dims(FILE *f, const struct signature *sig, const struct sig_ar
     fprintf(f, "%s", a->leading_optional ? "[(" : "[");
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim dim = lathe__dim_here(&here, a->dim[i]);
-        fprintf(f, "%s%s", i ? ", " : "", dim.times == 2 ? "2 * " : "");
+        fprintf(f, "%s", i ? ", " : "");
+        if (dim.times > 1)
+            fprintf(f, "%d * ", dim.times);
         if (dim.literal > 0)
             fprintf(f, "%" PRId32, dim.literal);
         else

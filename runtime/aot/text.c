@@ -18,9 +18,9 @@ static void write_product(FILE *f, const struct product *p)
 {
     fprintf(f, "{INT64_C(%" PRId64 "), %d, {", p->scale, p->n);
     for (int i = 0; i < p->n; i++)
-        fprintf(f, "%s{%d, %" PRId32 ", %d}", i ? ", " : "", p->factor[i].sym, p->factor[i].tile,
-                p->factor[i].plus);
-    fprintf(f, "%s}, %d}", p->n ? "" : "{0, 0, 0}", p->grouped);
+        fprintf(f, "%s{%d, %" PRId32 ", %d, %d}", i ? ", " : "", p->factor[i].sym, p->factor[i].tile,
+                p->factor[i].plus, p->factor[i].times);
+    fprintf(f, "%s}, %d}", p->n ? "" : "{0, 0, 0, 0}", p->grouped);
 }
 
 /* Exact. The tool keeps the C locale, so the point is a point. */

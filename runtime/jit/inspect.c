@@ -29,7 +29,7 @@ static lathe_dim dim_of(const struct signature *sig, struct sig_dim d)
 {
     if (d.literal > 0 || d.sym == SYM_ONE)
         return (lathe_dim){"", 0, (d.literal > 0 ? d.literal : 1) + d.plus};
-    return (lathe_dim){lathe__sym_text(sig, d.sym), d.times == 2 ? 2 : 1, d.plus};
+    return (lathe_dim){lathe__sym_text(sig, d.sym), lathe__times(d), d.plus};
 }
 
 static lathe_role role_of(const struct sig_arg *a)

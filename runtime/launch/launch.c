@@ -246,10 +246,11 @@ static void fill_i32(int32_t value, unsigned char *to)
     memcpy(to, &value, sizeof value);
 }
 
-static void fill_symbol(const struct fill *f, int sym, unsigned char *to)
+static void fill_symbol(const struct fill *f, int sym, int times, unsigned char *to)
 {
-    const int64_t dim = f->problem->dim[sym];
-    fill_i32(dim > 0 ? (int32_t)dim : 0, to); /* problems hold dims below 2^31 */
+    const int64_t dim = f->problem->dim[sym] * (times > 1 ? times : 1);
+    fill_i32(dim > 0 ? (int32_t)dim : 0,
+             to); /* problems hold dims below 2^31, and tokens with updates fewer */
 }
 
 static bool is_compact(const struct fill *f, int arg)
@@ -287,7 +288,7 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
     case PARAM_ARG_STRIDE32:
         return fill_stride32(f, p, to, err);
     case PARAM_SYM:
-        fill_symbol(f, p->arg, to);
+        fill_symbol(f, p->arg, p->dim, to);
         return LATHE_OK;
     case PARAM_SCALAR_F32:
     case PARAM_SCALAR_I32:

@@ -29,7 +29,9 @@ static void say_expected(struct phrase *s, const struct signature *sig, const st
     const int lead = a->leading_optional ? a->ndim - 1 - inner : 0;
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim d = lathe__dim_here(p, a->dim[i]);
-        lathe__say(s, "%s%s", i ? "," : "", d.times == 2 ? "2*" : "");
+        lathe__say(s, "%s", i ? "," : "");
+        if (d.times > 1)
+            lathe__say(s, "%d*", d.times);
         if (d.literal > 0)
             lathe__say(s, "%d", d.literal);
         else if (p->dim[d.sym] >= 0)
@@ -113,8 +115,8 @@ static lathe_status bind_shape(const struct signature *sig, const struct sig_arg
             if (given != (d.literal > 0 ? d.literal : 1))
                 return wrong_shape(sig, a, t, p, err);
         } else if (p->dim[d.sym] < 0 && given >= d.plus && given <= INT32_MAX &&
-                   (given - d.plus) % (d.times == 2 ? 2 : 1) == 0) {
-            p->dim[d.sym] = (given - d.plus) / (d.times == 2 ? 2 : 1);
+                   (given - d.plus) % lathe__times(d) == 0) {
+            p->dim[d.sym] = (given - d.plus) / lathe__times(d);
         } else if (lathe__dim_value(p, d) != given) {
             return wrong_shape(sig, a, t, p, err);
         }

@@ -101,12 +101,17 @@ enum narrow { NARROW_NOT, NARROW_TAKEN, NARROW_FORWARD };
 struct sig_dim {
     uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
     int32_t literal; /* 0: the symbol's value */
-    uint8_t times;   /* 2: twice that, for pairs; 0: once */
+    uint8_t times;   /* so many times that: 2 for pairs, or the updates of a token; 0: once */
     uint8_t plus;    /* and so many more: of places between and around the symbol's elements */
     uint8_t paged;   /* enum sym: in its place where keys lie in pages; SYM_ONE: the same */
     uint8_t
         whole; /* enum sym: in its place where k or q has a part of all keys or heads; SYM_ONE: the same */
 };
+
+static inline int lathe__times(struct sig_dim dim)
+{
+    return dim.times > 1 ? dim.times : 1;
+}
 
 struct sig_arg {
     char name[NAME_MAX_BYTES];
@@ -254,14 +259,15 @@ static inline bool lathe__has_role_dtype(const struct sig_arg *a)
    lathe__own_key_parts of parts of `tile` keys and more. */
 enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS, FACTOR_EVEN_KEY_PARTS, FACTOR_OWN_KEY_PARTS };
 
-/* scale * product of ceil(dim[sym] / tile) + dim[plus] */
+/* scale * product of ceil(times * dim[sym] / tile) + dim[plus] */
 struct product {
     int64_t scale;
     int n;
     struct {
-        uint8_t sym;  /* enum sym, or one of the above */
-        int32_t tile; /* 1: the value itself */
-        uint8_t plus; /* enum sym; SYM_ONE: nothing more */
+        uint8_t sym;   /* enum sym, or one of the above */
+        int32_t tile;  /* 1: the value itself */
+        uint8_t plus;  /* enum sym; SYM_ONE: nothing more */
+        uint8_t times; /* of the symbol, in front of the tile; 0: once */
     } factor[MAX_FACTORS];
     bool grouped; /* of what is there where a head of k serves several of v (SYM_H_K, SYM_H): else 0 */
 };
@@ -271,7 +277,7 @@ enum param_kind {
     PARAM_ARG_STRIDE,   /* i64: stride of dim `dim` of argument `arg`, in elements; 0 where absent or the dim
                            has size 1 */
     PARAM_ARG_STRIDE32, /* i32: the same; the launcher refuses (size - 1) * stride >= 2^31 */
-    PARAM_SYM,          /* i32: value of symbol `arg` */
+    PARAM_SYM,          /* i32: value of symbol `arg`, `dim` times; 0: once */
     PARAM_SCALAR_F32,   /* f32: value of scalar argument `arg`, or its default */
     PARAM_SCALAR_I32,
     PARAM_Q_START,   /* i32: q_start, or kv - q; with `arg`, where it is not given: Q_START_BY_LENGTH */

@@ -146,7 +146,8 @@ static int64_t factor_value(const struct product *p, int i, const struct problem
         return lathe__even_key_parts(problem, p->factor[i].plus, p->factor[i].tile);
     if (p->factor[i].sym == FACTOR_OWN_KEY_PARTS)
         return lathe__own_key_parts(problem, p->factor[i].tile);
-    const int64_t dim = problem->dim[p->factor[i].sym];
+    const int64_t times = p->factor[i].times > 1 ? p->factor[i].times : 1;
+    const int64_t dim = times * problem->dim[p->factor[i].sym];
     const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
     const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
     return (dim > 0 ? (dim - 1) / tile + 1 : 0) + (more > 0 ? more : 0);
@@ -369,7 +370,7 @@ int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim)
 {
     const struct sig_dim d = lathe__dim_here(p, dim);
     const int64_t value = d.literal > 0 ? d.literal : p->dim[d.sym];
-    return value < 0 ? value : value * (d.times == 2 ? 2 : 1) + d.plus;
+    return value < 0 ? value : value * lathe__times(d) + d.plus;
 }
 
 /* ---- dtypes ------------------------------------------------------------------------------------ */

@@ -34,7 +34,7 @@ static bool same_product(const struct product *a, const struct product *b)
     bool same = a->scale == b->scale && a->n == b->n && a->grouped == b->grouped;
     for (int i = 0; same && i < a->n; i++)
         same = a->factor[i].sym == b->factor[i].sym && a->factor[i].tile == b->factor[i].tile &&
-               a->factor[i].plus == b->factor[i].plus;
+               a->factor[i].plus == b->factor[i].plus && a->factor[i].times == b->factor[i].times;
     return same;
 }
 

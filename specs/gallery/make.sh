@@ -43,7 +43,7 @@ draw() { # draw SPEC KIND
     sliding_window) "$LATHE" draw "$1" --problem "$3" --set window=128 --pixels 192 -o "$out/$1.png" ;;
     dropout) "$LATHE" draw "$1" --problem h=1,q=96,d=64 --set seed=1 --set p=0.25 --pixels 192 -o "$out/$1.png" ;;
     sinks) "$LATHE" draw "$1" --problem "$3" --score -4 --pixels 192 -o "$out/$1.png" ;; # so that a sink of about 0 weighs
-    gated_delta | mamba2 | rwkv7 | dplr | iplr | comba | gdn2 | precond_gated_delta | precond_kda) # gates are random: few tokens
+    gated_delta | gated_delta_product | mamba2 | rwkv7 | dplr | iplr | comba | gdn2 | precond_gated_delta | precond_kda) # gates are random: few tokens
         "$LATHE" draw "$1" --problem h=2,t=48,d=64 --pixels 192 -o "$out/$1.png"
         ;;
     # a row is a pixel, so that all panels show the same rows

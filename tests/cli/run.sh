@@ -88,13 +88,13 @@ run small.lua --pass backward --problem dtype=bf16,h=2,q=64,d=32 --verify >small
 expect 0 'dbias: max abs' '' cat small.txt
 expect 1 '' '' grep 'dbias: it is 0' small.txt
 # linear attention: packed sequences, states, a pool of which one state in eight is not asked for
-for spec in linear_elu mamba2 rwkv6 gated_delta flao_lrpe rwkv7 comba; do
+for spec in linear_elu mamba2 rwkv6 gated_delta gated_delta_product flao_lrpe rwkv7 comba; do
     case $spec in linear_elu) states=state=f32,state_out=f32,norm=f32,norm_out=f32 ;; *) states=state=f32,state_out=f32 ;; esac
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f32,h=2,t=40,d=16,seqs=5,$states --verify
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f16,b=3,h=2,t=1,d=16,slots=9,$states --verify
 done
 expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=300001 # no two of many have one state
-for spec in linear mamba2 kda gdn2; do
+for spec in linear mamba2 kda gated_delta_product gdn2; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
 # An input over the sequences that is read at at.b is that of each batch; packed, at.b is 0, and entry 0 would be that of all.

@@ -640,8 +640,57 @@ static void add_lost(struct case_list *list)
     }
 }
 
+/* linear/updates.cuh around every template that it may stand around: tokens and chunks of updates and places
+   beside their ends, packed sequences of which some are empty, rows that are not aligned, a pool of states.
+ */
+static void add_updates(struct case_list *list)
+{
+    static const struct inline_spec UPDATED[] = {{SPEC(updates_gated)},
+                                                 {SPEC(updates_keyed)},
+                                                 {SPEC(updates_backwards)},
+                                                 {SPEC(updates_added)},
+                                                 {"gated_delta_product", NULL}};
+    static const struct {
+        int spec;
+        const char *template_name;
+        lathe_pass pass;
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } ROW[] = {
+        {0, "linear_recurrent", LATHE_FORWARD, LATHE_F32, 32, 48, 80},
+        {0, "linear_delta", LATHE_FORWARD, LATHE_BF16, 64, 40, 80},
+        {0, "linear_delta_sm90", LATHE_FORWARD, LATHE_BF16, 64, 72, 90},
+        {0, "linear_keyed_delta", LATHE_FORWARD, LATHE_F16, 64, 16, 80},
+        {0, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 32, 48, 80},
+        {0, "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 64, 72, 80},
+        {0, "linear_delta_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 64, 72, 90},
+        {0, "linear_keyed_delta_bwd", LATHE_BACKWARD, LATHE_F16, 64, 16, 80},
+        {1, "linear_keyed_delta", LATHE_FORWARD, LATHE_BF16, 64, 40, 90},
+        {1, "linear_keyed_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 64, 40, 90},
+        {2, "linear_recurrent", LATHE_FORWARD, LATHE_BF16, 40, 16, 80},
+        {2, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 40, 16, 80},
+        {3, "linear_recurrent", LATHE_FORWARD, LATHE_F16, 32, 40, 80},
+        {3, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 32, 40, 80},
+        {4, "linear_delta", LATHE_FORWARD, LATHE_BF16, 32, 16, 80},
+        {4, "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 32, 16, 80},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        const struct inline_spec *spec = &UPDATED[ROW[k].spec];
+        struct test_case c = case_of_attention("linear", spec->name, spec->text, ROW[k].dtype, ROW[k].d,
+                                               ROW[k].d_v, ROW[k].sm);
+        c.group = "linear_updates";
+        c.pass = ROW[k].pass;
+        c.deterministic = c.pass == LATHE_BACKWARD;
+        c.template_name = ROW[k].template_name;
+        add(list, c, &SHAPES[k % 2]);
+        add(list, c, &SHAPES[2]);
+        add(list, c, &SHAPES[3]);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
+    add_updates(list);
     add_over(list);
     add_additive(list);
     add_pieces(list);

@@ -503,7 +503,7 @@ static void set_shape(struct tensor *t, const struct sig_arg *a, const struct te
                                      .cut_heads = c->dim[SYM_ALL_H] >= 0};
         const struct sig_dim d = lathe__dim_here(&here, a->dim[i + skip]);
         t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
-        t->shape[i] = t->shape[i] * (d.times == 2 ? 2 : 1) + d.plus;
+        t->shape[i] = t->shape[i] * lathe__times(d) + d.plus;
         t->count *= t->shape[i];
     }
 }

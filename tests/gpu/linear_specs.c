@@ -50,6 +50,21 @@ static const char *const PACKED[] = {"b=1,h=4,h_k=2,t=200,d=64,d_v=64,seqs=5,end
                                      "b=1,h=2,h_k=2,t=333,d=128,d_v=128,seqs=3,ends=4",
                                      "b=1,h=1,h_k=1,t=1500,d=64,d_v=16,seqs=1000,ends=1001", NULL};
 
+/* Tokens of two updates each. */
+static const char *const UPDATED[] = {"b=2,h=4,h_k=2,t=130,rows=260,n=2,d=64,d_v=64,seqs=2",
+                                      "b=3,h=3,h_k=1,t=1,rows=2,n=2,d=128,d_v=128,seqs=3",
+                                      "b=1,h=2,h_k=2,t=321,rows=642,n=2,d=128,d_v=64,seqs=1",
+                                      "b=1,h=2,h_k=1,t=1300,rows=2600,n=2,d=64,d_v=32,seqs=1",
+                                      "b=2,h=2,h_k=2,t=0,rows=0,n=2,d=64,d_v=64,seqs=2",
+                                      NULL};
+static const char *const UPDATED_PACKED[] = {"b=1,h=4,h_k=2,t=200,rows=400,n=2,d=64,d_v=64,seqs=5,ends=6",
+                                             "b=1,h=2,h_k=1,t=7,rows=14,n=2,d=64,d_v=128,seqs=9,ends=10",
+                                             NULL};
+#define UPDATES                                                                                              \
+    QUERIES, READ("k", "b h_k rows d", 1.0), READ("v", "b h rows d_v", 1.0),                                 \
+        OUT("o", LATHE_NONE, "b h t d_v", false)
+#define UPDATE_GATES GATE("beta", "b h t n", 0.0, 1.0), GATE("g", "b h t", -1.0, 0.0)
+
 #define BOTH(name, ...)                                                                                      \
     {name, BATCHES, 0, false, false, false, {__VA_ARGS__, END}},                                             \
     {                                                                                                        \
@@ -212,5 +227,13 @@ const struct map_spec linear_specs[] = {
     EDGE("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -0.12, -0.08)),
     EDGE("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.0), GATE("g", "b h t", -21.0, -19.0)),
     FORM("delta_by_head", TOKENS, STATES, GATE("r", "b h t", -1.0, 1.0), LEARNED("a", "h", 0.0, 0.5)),
+    {"gated_delta_product", UPDATED, 0, false, false, false, {UPDATES, STATES, UPDATE_GATES, END}},
+    {"gated_delta_product",
+     UPDATED_PACKED,
+     0,
+     false,
+     false,
+     false,
+     {STARTS, UPDATES, STATES, UPDATE_GATES, END}},
 };
 const int linear_spec_count = (int)(sizeof linear_specs / sizeof linear_specs[0]);

@@ -218,20 +218,20 @@ static const struct aot_field FIELDS[] = {
     {FIELD_OPTIONAL_I32, offsetof(struct args, q_start)},
 };
 
-static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0, 0}}, 0}},
-                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0, 0}}, 0}},
-                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0, 0}}, 0}}};
+static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0, 0, 0}}, 0}},
+                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0, 0, 0}}, 0}},
+                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0, 0, 0}}, 0}}};
 #define RECIPE(name)                                                                                         \
     {                                                                                                        \
         .n_launches = 1,                                                                                     \
         .launch = {{.entry = name,                                                                           \
-                    .grid = {1, 1, {{SYM_B, 1, 0}}, false},                                                  \
+                    .grid = {1, 1, {{SYM_B, 1, 0, 0}}, false},                                               \
                     .threads = 128,                                                                          \
                     .n_params = 3,                                                                           \
                     .param_bytes = 16,                                                                       \
                     .param = ROWS}},                                                                         \
         .n_buffers = 1, .buffer = {                                                                          \
-            {.bytes = {4, 1, {{SYM_KV, 1, 0}}, false}}                                                       \
+            {.bytes = {4, 1, {{SYM_KV, 1, 0, 0}}, false}}                                                    \
         }                                                                                                    \
     }
 static const struct source RECIPES[] = {RECIPE("plain"), RECIPE("with_bias"), RECIPE("moves_q")};

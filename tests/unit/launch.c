@@ -87,7 +87,7 @@ static struct source *make_source(void)
     struct launch *l = &s->launch[0];
     s->n_launches = 1;
     snprintf(l->entry, sizeof l->entry, "made_by_hand");
-    l->grid = (struct product){1, 3, {{SYM_B, 1, 0}, {SYM_H, 1, 0}, {SYM_Q, 128, 0}}, false};
+    l->grid = (struct product){1, 3, {{SYM_B, 1, 0, 0}, {SYM_H, 1, 0, 0}, {SYM_Q, 128, 0, 0}}, false};
     l->threads = 128;
     l->smem_bytes = 1024;
     l->param_bytes = sizeof(struct block);
@@ -105,13 +105,13 @@ static struct source *make_source(void)
     put(l, PARAM_SCALAR_I32, ARG_WINDOW, 0, offsetof(struct block, window));
     put(l, PARAM_WORK_DATA, 1, 0, offsetof(struct block, work));
     put(l, PARAM_PRODUCT, 0, 0, offsetof(struct block, tiles))->product =
-        (struct product){3, 1, {{SYM_KV, 64, 0}}, false};
+        (struct product){3, 1, {{SYM_KV, 64, 0, 0}}, false};
     put(l, PARAM_COMPACT, 0, 0, offsetof(struct block, compact))->product.scale =
         (int64_t)(arg_bit(ARG_Q) | arg_bit(ARG_BIAS));
     put(l, PARAM_APART, ARG_Q, 0, offsetof(struct block, q_apart));
     s->n_buffers = 2;
-    s->buffer[0].bytes = (struct product){1, 2, {{SYM_Q, 1, 0}, {SYM_B, 1, 0}}, false};
-    s->buffer[1].bytes = (struct product){4, 1, {{SYM_KV, 1, 0}}, false};
+    s->buffer[0].bytes = (struct product){1, 2, {{SYM_Q, 1, 0, 0}, {SYM_B, 1, 0, 0}}, false};
+    s->buffer[1].bytes = (struct product){4, 1, {{SYM_KV, 1, 0, 0}}, false};
     return s;
 }
 
@@ -366,7 +366,7 @@ TEST(lengths_and_dtypes)
 
 TEST(products_grids_and_workspace)
 {
-    const struct product huge = {INT64_MAX / 2, 2, {{SYM_KV, 1, 0}, {SYM_Q, 1, 0}}, false};
+    const struct product huge = {INT64_MAX / 2, 2, {{SYM_KV, 1, 0, 0}, {SYM_Q, 1, 0, 0}}, false};
     size_t offset[MAX_BUFFERS];
     unsigned blocks;
     lathe_error err;

@@ -49,7 +49,7 @@ static int64_t dim_of(const struct bench *b, struct sig_dim dim)
                           : dim.sym == SYM_SEQS  ? packed
                           : dim.sym == SYM_SLOTS ? packed
                                                  : 2;
-    return value * (dim.times == 2 ? 2 : 1) + dim.plus;
+    return value * lathe__times(dim) + dim.plus;
 }
 
 static lathe_arg *find(struct bench *b, const char *name)

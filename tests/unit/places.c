@@ -63,7 +63,7 @@ static int64_t size_of(struct sig_dim dim)
         [SYM_KV] = KV, [SYM_D] = D,    [SYM_D_V] = D, [SYM_D2] = D2,
     };
     const int64_t value = dim.literal > 0 ? dim.literal : dim.sym < SYM_FREE ? size[dim.sym] : FREE;
-    return value * (dim.times == 2 ? 2 : 1) + dim.plus;
+    return value * lathe__times(dim) + dim.plus;
 }
 
 static struct value *find(struct bench *b, const char *name)

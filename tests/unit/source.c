@@ -77,6 +77,7 @@ TEST(parameters_of_which_a_field_differs_are_not_the_same)
     CHECK_TOLD_APART(p->product.n--);
     CHECK_TOLD_APART(p->product.factor[0].sym++);
     CHECK_TOLD_APART(p->product.factor[0].tile++);
+    CHECK_TOLD_APART(p->product.factor[0].times++);
 }
 
 TEST(tensor_maps_of_which_a_field_differs_are_not_the_same)

@@ -28,8 +28,8 @@ class Dim:
 
     def __str__(self) -> str:
         text = self.name or str(self.plus)
-        if self.times == 2:
-            text = f"2*{text}"
+        if self.times > 1:
+            text = f"{self.times}*{text}"
         return f"{text}+{self.plus}" if self.name and self.plus else text
 
 

@@ -216,28 +216,12 @@ def fused_recurrent_kda(q, k, v, g, beta, A_log=None, dt_bias=None, scale=None, 
     """See chunk_kda."""
 
 
+@op(_rules.gated_delta_product)
 def chunk_gated_delta_product(q, k, v, g, beta, num_householder, scale=None, initial_state=None,
                               output_final_state=False, use_qk_l2norm_in_kernel=False, cu_seqlens=None,
                               cu_seqlens_cpu=None):  # fmt: skip
     """k, v, beta [b, t * num_householder, ..]: so many steps of the delta rule a token, the first of them behind the
-    decay g [b, t, h of v] (None: there is none), the last of them read by q [b, t, h, d]. It runs as that many
-    tokens."""
-    n = int(num_householder)
-    if k.shape[1] != n * q.shape[1]:
-        raise c.ArgumentError(
-            f"argument 'k': expected {n * q.shape[1]} steps of {q.shape[1]} tokens, given {k.shape[1]}"
-        )
-    pad = torch.nn.functional.pad
-    queries = pad(q.unsqueeze(2), (0, 0, 0, 0, n - 1, 0)).flatten(1, 2)
-    named = dict(scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-                 use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-                 cu_seqlens=None if cu_seqlens is None else cu_seqlens * n)  # fmt: skip
-    if g is None:
-        o, state = chunk_delta_rule(queries, k, v, beta, **named)
-    else:
-        gates = pad(g.unsqueeze(2), (0, 0, 0, n - 1)).flatten(1, 2)
-        o, state = chunk_gated_delta_rule(queries, k, v, gates, beta, **named)
-    return o.unflatten(1, (-1, n))[:, :, -1], state
+    decay g [b, t, h of v] (None: there is none), the last of them read by q [b, t, h, d]."""
 
 
 fused_recurrent_gated_delta_product = chunk_gated_delta_product

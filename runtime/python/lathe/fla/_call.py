@@ -41,6 +41,7 @@ class Form:
     normalise: bool = False
     reverse: bool = False
     read_first: bool = False
+    updates: int = 0  # of the state by a token; 0: one, and not said
 
     def text(self) -> str:
         lines = ["return linear_attention {", f"  inputs    = {{ {', '.join(self._inputs())} }},"]
@@ -59,11 +60,13 @@ class Form:
         for slot in ("normalise", "reverse", "read_first"):
             if getattr(self, slot):
                 lines.append(f"  {slot:9} = true,")
+        if self.updates:
+            lines.append(f"  updates   = {self.updates},")
         return "\n".join([*lines, "}"])
 
     def _inputs(self):
         for name, dims in self.inputs:
-            shape = "".join(f'"{d}", ' for d in dims)
+            shape = "".join(f"{d}, " if isinstance(d, int) else f'"{d}", ' for d in dims)
             yield f'{name} = tensor("float", {shape}{{ grad = true }})' if dims else f'{name} = scalar("f32")'
 
 
@@ -81,12 +84,14 @@ class Call:
     """inputs: tensors with their dims by name, or numbers. The rest by FLA's names; decay, delta and such are Lua."""
 
     def __init__(self, q, k, v, *, inputs=None, decay="", delta="", bonus="", reader="", writer="", value="",
-                 read_first=False, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
-                 cu_seqlens=None, use_qk_l2norm_in_kernel=False, normalize=False, reverse=False):  # fmt: skip
+                 read_first=False, updates=0, scale=None, initial_state=None, output_final_state=False,
+                 state_v_first=False, cu_seqlens=None, use_qk_l2norm_in_kernel=False, normalize=False,
+                 reverse=False):  # fmt: skip
         inputs = inputs or {}
         named = tuple((n, tuple(dims)) for n, (_, *dims) in inputs.items())
         flags = bool(use_qk_l2norm_in_kernel), bool(normalize), bool(reverse)
-        self.form = Form(named, decay, delta, bonus, reader, writer, value, _finite(scale), *flags, read_first)
+        self.form = Form(named, decay, delta, bonus, reader, writer, value, _finite(scale), *flags, read_first,
+                         updates)
         self.wants_state, self.state_v_first = bool(output_final_state), bool(state_v_first)
         self.operands = {"q": q, "k": k, "v": v, **{n: given[0] for n, given in inputs.items()}}
         self._add_states(initial_state)
@@ -136,7 +141,7 @@ class Call:
             if not isinstance(t, torch.Tensor):
                 raise c.ArgumentError(f"argument '{name}': expected a tensor of torch, given {type(t).__name__}")
         v, beta = self.operands["v"], self.operands.get("beta")
-        if beta is not None and beta.dim() == v.dim():
+        if beta is not None and beta.dim() == v.dim() > len(dict(self.form.inputs)["beta"]):
             raise c.UnsupportedError(
                 "lathe.fla: beta of a value channel [b, t, h, d_v] is not served; one per token and head [b, t, h] is")
         state, cu = self.operands.get("state"), self.operands.get("cu")

@@ -78,6 +78,17 @@ def kda(a) -> dict:
     return _with_delta(a, _gated(a, _KEY, bias, ("h", "d")))
 
 
+def gated_delta_product(a) -> dict:
+    """A token makes n updates of the state, each with its k, v and beta, and is decayed once."""
+    n = int(a.num_householder)
+    if a.k.shape[1] != n * a.q.shape[1]:
+        raise c.ArgumentError(
+            f"argument 'k': expected {n * a.q.shape[1]} steps of {a.q.shape[1]} tokens, given {a.k.shape[1]}")
+    rule = _decayed(a, g=_HEAD)
+    rule["inputs"]["beta"] = (a.beta.unflatten(1, (-1, n)).transpose(2, 3), *_HEAD, n)
+    return {**rule, "delta": "x.beta(at.b, at.h, at.t, at.update)", "updates": n}
+
+
 def _dplr(a, decay) -> dict:
     """a reads the state before it is decayed, and b writes what it has read."""
     rule = _decayed(a, **decay) if decay else {"inputs": {}}
