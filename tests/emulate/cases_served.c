@@ -28,6 +28,7 @@ static const struct served EACH[] = {
     {{SPEC(gated_delta)}, "linear_delta", LATHE_BF16, 64, 72, 80},
     {{SPEC(gated_delta)}, "linear_delta_sm90", LATHE_BF16, 64, 72, 90},
     {{SPEC(keyed_delta)}, "linear_keyed_delta", LATHE_BF16, 64, 72, 90},
+    {{SPEC(read_and_write)}, "linear_dplr", LATHE_BF16, 64, 72, 80},
 };
 
 static void add(struct case_list *list, const struct served *of, int t, int seqs, int slots,
@@ -48,6 +49,8 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
     c.with = more.with;
     c.ends = more.ends;
     c.in_place = more.in_place;
+    c.pass = more.pass == LATHE_BACKWARD ? LATHE_BACKWARD : LATHE_FORWARD;
+    c.deterministic = c.pass == LATHE_BACKWARD;
     c.dtypes = more.dtypes;
     c.dim[SYM_KEPT] = case_has(&c, "states") ? (more.in_place ? slots : (t + 2) / 3) : -1;
     case_add(list, &c);
@@ -55,6 +58,9 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
 
 #define HALF(type)                                                                                           \
     "state=" type ",state_out=" type ",norm=" type ",norm_out=" type ",states=" type ",norms=" type
+
+#define HALF_BACK(type)                                                                                      \
+    "state=" type ",norm=" type ",dstate=" type ",dnorm=" type ",dstate_out=" type ",dnorm_out=" type
 
 /* Token by token: each form of a step. */
 static void add_kept(struct case_list *list)
@@ -96,6 +102,28 @@ static void add_halves(struct case_list *list)
     }
 }
 
+/* The same backward: gradients of states have the states' dtype. */
+static void add_halves_back(struct case_list *list)
+{
+    static const struct served BACK[] = {
+        {{SPEC(gated_delta)}, "linear_recurrent_bwd", LATHE_BF16, 32, 48, 80},
+        {{SPEC(normalised)}, "linear_recurrent_bwd", LATHE_F16, 64, 40, 80},
+        {{SPEC(by_token)}, "linear_additive_bwd_sm90", LATHE_BF16, 64, 72, 90},
+        {{SPEC(by_key)}, "linear_additive_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(normalised)}, "linear_additive_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(gated_delta)}, "linear_delta_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(gated_delta)}, "linear_delta_bwd_sm90", LATHE_BF16, 64, 72, 90},
+        {{SPEC(keyed_delta)}, "linear_keyed_delta_bwd", LATHE_BF16, 64, 72, 90},
+    };
+    for (int k = 0; k < COUNT(BACK); k++) {
+        const char *const dtypes = k % 2 ? HALF_BACK("f16") : HALF_BACK("bf16");
+        add(list, &BACK[k], 130, 3, 3, LAYOUT_PADDED,
+            (struct test_case){.pass = LATHE_BACKWARD, .dtypes = dtypes});
+        add(list, &BACK[k], 9, 2, 2, LAYOUT_MISALIGNED,
+            (struct test_case){.pass = LATHE_BACKWARD, .dtypes = dtypes});
+    }
+}
+
 /* Values as wide as RetNet's. */
 static void add_wide(struct case_list *list)
 {
@@ -133,6 +161,7 @@ void group_served(struct case_list *list)
     }
     add_kept(list);
     add_halves(list);
+    add_halves_back(list);
     add_wide(list);
     /* few long sequences in pieces */
     static const int PIECED[] = {2, 5, 6};

@@ -231,8 +231,8 @@ _HINTS = {"chunk_size", "cu_seqlens_cpu", "chunk_indices", "disable_recompute", 
 _ELSEWHERE = {
     "cp_context": "sequences over several devices are not served; without it, initial_state takes the state before",
     "use_graph": "FLA's lists of chunks for graphs are not served; leave it out, our kernels keep no such lists",
-    "return_intermediate_states": "states within a sequence are not returned; call by parts with output_final_state, or "
-                                  "an Op with states and states_index",
+    "return_intermediate_states": "states within a sequence are not returned; call by parts with output_final_state, "
+                                  "or an Op with states and states_index",
     "output_attentions": "weights are not made; lathe.Op.draw has pictures of them",
     "inplace_final_state": "the state is not written over; output_final_state gives a new one, and an Op takes "
                            "state_out where state lies",
