@@ -175,6 +175,8 @@ def test_refusals(rng):
     packed = lambda q, k, v: keys(q[:1], k[:1], v[:1], cu_q=jnp.asarray([0, 16], jnp.int32))
     with pytest.raises(lathe.ArgumentError, match="'kv_start': missing; beside 'cu_q' the shape of k does not say"):
         shard(packed, (P(), KEYS, KEYS), P())(q, k, v)
+    with pytest.raises(lathe.UnsupportedError, match="keys: result 'part_o': of all keys there are o and the finals"):
+        lathe.jax.wrap("causal", keys="s", results=("part_o", "part_rows"))
     with pytest.raises(lathe.ArgumentError, match="keys, states: expected one of them"):
         lathe.jax.wrap("causal", keys="s", states="s")
     square = lambda q: (shard(keys, (P(), KEYS, KEYS), P())(q, k, v) ** 2).sum()

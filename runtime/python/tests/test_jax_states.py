@@ -86,6 +86,16 @@ def test_states_of_a_caller(spec, check):
     agree(f, lambda t: lathe.jax.wrap(spec, results=results)(**t), given)
 
 
+def test_states_of_half_precision():
+    given, specs = draw("gated_delta")
+    given = {n: x.astype(jnp.bfloat16) for n, x in given.items()}
+    given["state"], specs["state"] = jnp.ones((B, H, D, D), jnp.bfloat16), P()
+    results = ("o", "state_out")
+    f = shard(lathe.jax.wrap("gated_delta", states="s", results=results), specs, (TOKENS, P()))
+    assert [r.dtype for r in f(given)] == [jnp.bfloat16] * 2
+    agree(f, lambda t: lathe.jax.wrap("gated_delta", results=results)(**t), given, 5e-2)
+
+
 def test_sums_of_keys_go_along():
     given, specs = draw("linear_elu")
     rng = np.random.default_rng(1)
@@ -146,6 +156,10 @@ def test_refusals():
         wrap("return linear_attention { decay = function(at) return -0.01 * at.pos end }")
     with pytest.raises(lathe.UnsupportedError, match="value_mod makes something of 0"):
         wrap("return linear_attention { value_mod = function(v) return v + 1 end }")
+    with pytest.raises(lathe.UnsupportedError, match="a token makes several updates, which is not tried out yet"):
+        wrap("gated_delta_product")
+    with pytest.raises(lathe.UnsupportedError, match="result 'states': of tokens that are sharded there are o, "):
+        lathe.jax.wrap("gated_delta", states="s", results=("states",))
     given, specs = draw("gated_delta")
     with pytest.raises(lathe.ArgumentError, match="states: there is no mesh axis 's' here"):
         wrap("gated_delta")(**given)

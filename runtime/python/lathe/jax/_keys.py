@@ -22,6 +22,10 @@ class KeysFunction(Function):
         if not op.joining.arguments:
             op._refuse_parts()
         super().__init__(op, layout, results)
+        for name in self.wanted:
+            if name not in op.joining.by_name:
+                raise c.UnsupportedError(f"keys: result '{name}': of all keys there are o and the finals; a function "
+                                         "without keys= has it")  # fmt: skip
         self.axis = Axis("keys", axis)
         self.axes = self.axis.all
 

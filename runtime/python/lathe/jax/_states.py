@@ -33,6 +33,11 @@ class State(NamedTuple):
         return jax.tree.map(jnp.add, self, other)
 
 
+def _like(kind: State, state: State) -> State:
+    """States may come in 16 bits; between devices they are as wide as in kernels."""
+    return jax.tree.map(lambda k, x: x.astype(k.dtype), kind, state)
+
+
 def _total(states: list[State]) -> State:
     total = states[0]
     for state in states[1:]:
@@ -53,14 +58,19 @@ class StatesFunction(Function):
             raise c.UnsupportedError(f"states: {op.name} is not cut by its tokens, as {refused}; jax.lax.all_to_all "
                                      "shards its heads instead")  # fmt: skip
         super().__init__(op, layout, results)
+        for name in self.wanted:
+            if name not in ("o", "state_out", "norm_out"):
+                raise c.UnsupportedError(f"states: result '{name}': of tokens that are sharded there are o, state_out "
+                                         "and norm_out")  # fmt: skip
         self.axis = Axis("states", axis)
         self.axes = self.axis.all
 
     def _bind(self, args, named) -> dict[str, Any]:
         given = super()._bind(args, named)
         devices = self.axis.size()
-        if "state_index" in given:
-            raise c.UnsupportedError("states: argument 'state_index': a pool of states is of one device; give state")
+        for name in ("state_index", "state_out_index", "states_index"):
+            if name in given:
+                raise c.UnsupportedError(f"states: argument '{name}': a pool of states is of one device; give state")
         d, d_v = given["q"].shape[-1], given["v"].shape[-1]
         columns = self._over_columns(given)
         if self.nature.mixes and d != d_v and devices > 2 and columns:
@@ -140,7 +150,7 @@ class StatesFunction(Function):
     def _forward_and_kept(self, have: dict, numbers: tuple, results: tuple[str, ...]) -> tuple:
         zero, rest = self._state(have, 0), {n: a for n, a in have.items() if n not in ("state", "norm")}
         last = self.axis.size() - 1
-        first = self._only_at(0, State(have["state"], have.get("norm"))) if "state" in have else zero
+        first = self._only_at(0, _like(zero, State(have["state"], have.get("norm")))) if "state" in have else zero
         mine = self._behind(rest, numbers, first)
         turns = None
         if self.nature.whole:
@@ -150,8 +160,8 @@ class StatesFunction(Function):
             begins = self._mine(self._on_the_way(self._gathered(mine), turns, first))
         made = self._pass(c.FORWARD, rest | begins.named("state", "norm"), numbers, results)
         end = 0 if self.nature.whole else last
-        made = tuple(r if n == "o" else self.axis.sum_alike(self._only_at(end, r)) for n, r in zip(results, made))
-        return made, (begins, turns)
+        alike = lambda r: self.axis.sum_alike(self._only_at(end, r)).astype(have.get("state", r).dtype)
+        return tuple(r if n == "o" else alike(r) for n, r in zip(results, made)), (begins, turns)
 
     def _on_the_way(self, added: list[State], turns, first: State) -> list[State]:
         """The state that each place begins with."""
@@ -165,7 +175,7 @@ class StatesFunction(Function):
         of_state = ("dstate", "dnorm") if self.nature.has_norm else ("dstate",)
         read = self._read_back({n: a for n, a in have.items() if n not in ("state", "norm")}, results, seeds)
         zero = self._state(have, 0)
-        seed = State(read.pop("dstate_out", zero.s), read.pop("dnorm_out", zero.z))
+        seed = _like(zero, State(read.pop("dstate_out", zero.s), read.pop("dnorm_out", zero.z)))
         read |= begins.named("state", "norm")
         last = self.axis.size() - 1
         run = lambda after, names: self._pass(c.BACKWARD, read | after.named("dstate_out", "dnorm_out"), numbers, names)
