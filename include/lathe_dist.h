@@ -1,15 +1,15 @@
 /*
  * lathe_dist.h: one problem over several ranks, each with a GPU and a part of the tokens or keys: attention
- * of any spec, linear attention by its states. What a rank computes is an ordinary call whose masks, scores,
- * dropout and tables see the positions and heads of all (kv_start and h_start of lathe_types.h); what lies
- * between is copied, sent and merged here.
+ * of any spec, and linear attention by its states. What a rank computes is an ordinary call whose masks,
+ * scores, dropout and tables see the positions and heads of all (kv_start and h_start of lathe_types.h); what
+ * lies between is copied, sent and merged here.
  *
- *     scheme    tokens of q    what goes over the wire, a rank                   what it serves
- *     keys      all, everywhere  parts of rows: b q h (d_v + states + 1) f32     decoding over sharded caches
- *     heads     a shard        q, k, v and o once, but for its own share         every spec
- *     gather    a shard        k and v of all others                             every spec that does not
- * read at.row ring      a shard        the same, a shard at a time beside computing      specs with parts of
- * rows states    a shard        a state, and a transition [d,d]                   linear attention
+ *     scheme    a rank has         what a rank sends                        what is served
+ *     keys      all queries        parts: b q h (d_v + states + 1), f32     decoding over sharded caches
+ *     heads     its own tokens     q, k, v, o but for its own share         every spec
+ *     gather    its own tokens     k, v to all others                       specs that do not count rows
+ *     ring      its own tokens     the same, beside computing               those with parts of rows
+ *     states    its own tokens     a state and a transition [d,d]           linear attention
  *
  *     lathe_threads_create, lathe_nccl_open    ranks: threads of this process, or NCCL
  *     lathe_dist_create        a scheme, its kernels and its buffers for calls of these shapes
@@ -17,26 +17,32 @@
  *     lathe_dist_info          which scheme it is, what it sends, and why
  *
  * Every rank makes the same calls in the same order with the same options, its own rank and its own tensors.
- * Tensors are named and shaped as of a call without ranks, but for these: q, o, finals, do, dq ... [b,h,q,..]
- * of the rank's own queries (keys: of all of them, the same everywhere) k, v, dk, dv [b,h_kv,kv,..]    of the
- * rank's own keys inputs of the spec        of all queries, keys and heads, the same everywhere; those of
- * linear attention that have a place for each token "t": of the rank's own tokens d<input> shaped as the
- * input; the share of this rank, 0 where it has none: the caller adds up the ranks' shares, as those of other
- * parameters. Of own tokens: whole q_start                   of query row 0 of all among all keys; default:
- * both end together state, dstate_out         of linear attention: ahead of the first token of all and behind
- * the last one; all ranks give the same. state_out, dstate: what is behind the last and ahead of the first
- *                               token of all, the same everywhere
+ * Tensors are named and shaped as of a call without ranks, but for these:
+ *
+ *     q, o, finals, do, dq     [b,h,q,..]: of the rank's own queries (keys: of all, the same everywhere)
+ *     k, v, dk, dv             [b,h_kv,kv,..]: of the rank's own keys
+ *     inputs of the spec       of all queries, keys and heads, the same everywhere; those of linear attention
+ *                              with a place for each token "t": of the rank's own tokens
+ *     d<input>                 shaped as the input: the share of this rank, 0 where it has none. The caller
+ *                              adds up the shares, as of other parameters. Of own tokens: whole
+ *     q_start                  of query row 0 of all among all keys; by default both end together
+ *     state, dstate_out        of linear attention: ahead of the first token of all and behind the last one,
+ *                              the same everywhere
+ *     state_out, dstate        behind the last and ahead of the first token of all, the same everywhere.
+ *                              All ranks give, or ask for, one of these four, or none does: what nobody
+ *                              asks for is not computed
+ *
  * A rank may have no tokens, and all of its pairs may be masked. A backward pass takes o and the finals of
  * the forward pass where that of one rank takes them; ring and keys need them.
  *
  * Results are those of one rank within rounding: parts are merged, and shares of gradients added, in f32 (f64
- * beside f64), in the order of positions and ranks, so that a scheme gives the same bits from run to run
- * wherever the engine adds in a fixed order, as threads do. Bit for bit those of one rank: o and finals of
- * heads and gather, on the host device always, on a GPU where the kernels of the parts take the same tiles.
- * dk and dv of gather and ring are sums of shares that have the dtype of k and v.
+ * beside f64), in the order of positions and ranks. So a scheme gives the same bits from run to run wherever
+ * the engine adds in a fixed order, as threads do. Bit for bit those of one rank: o and finals of heads and
+ * gather, on the host device always, on a GPU where the kernels of the parts take the same tiles. dk and dv
+ * of gather and ring are sums of shares that have the dtype of k and v.
  *
  * The rules of lathe.h hold. An object and its transport belong to one thread at a time, and its workspace to
- * one launch at a time; lathe_dist_launch enqueues, and on the host device waits for the other ranks. What it
+ * one launch at a time. lathe_dist_launch enqueues, and on the host device waits for the other ranks. What it
  * reads of `args` in host memory it reads during the call.
  */
 #ifndef LATHE_DIST_H

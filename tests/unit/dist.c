@@ -166,6 +166,8 @@ TEST(states_without_ends)
                     find(&b, END[e])->name[0] = '-';
             for (int pass = 0; pass < 2; pass++) {
                 whole(&b, (lathe_pass)pass);
+                run(&b, 1, EDGE[0], EDGE[0]);
+                compare(&b, SPEC[i], 1e-9);
                 run(&b, 3, EDGE[2], EDGE[2]);
                 compare(&b, SPEC[i], 1e-9);
                 run(&b, 4, EDGE[3], EDGE[3]);
