@@ -78,11 +78,6 @@ enum carry linear_carry(const struct ir *ir, char *why, size_t size)
             "something "
             "else than at.t: tokens would count anew in each part; give positions as an input over \"t\"",
             line);
-    else if (ir_updates(ir) > 1)
-        snprintf(
-            why, size,
-            "a token makes several updates of the state, which k and v of a part have rows for; sequences of "
-            "such tokens are not cut into parts");
     else if (l->all_tokens)
         snprintf(why, size,
                  "with causal = false every token reads the sum over all tokens, which is not there before "

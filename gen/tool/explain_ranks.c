@@ -33,8 +33,8 @@ static int64_t own_size(const struct problem *p, const struct sig_arg *a, struct
                         const struct shares *s, bool whole_q)
 {
     const bool of_all = a->role == ROLE_INPUT || a->name[0] == 'd'; /* d<input>: as the input */
-    if (lathe__dim_is(dim, SYM_T))
-        return s->kv[0];
+    if (dim.sym == SYM_T && dim.literal == 0)
+        return s->kv[0] * lathe__times(dim) + dim.plus;
     if (dim.whole == SYM_ONE && lathe__dim_is(dim, SYM_KV) && a->role != ROLE_INPUT)
         return s->kv[0];
     if (lathe__dim_is(dim, SYM_Q) && !whole_q && (!of_all || a->dtype_role != DTYPE_USUAL))

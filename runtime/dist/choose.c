@@ -177,7 +177,9 @@ static void even_shape(const struct lathe_dist *d, const lathe_arg_info *info, c
     for (int k = 0; k < info->ndim; k++) {
         const char *const dim = info->dim[k].name;
         const bool own = !info->is_input && !lathe__dist_is_share(d, info->name);
-        if (strcmp(dim, "t") == 0 || (own && strcmp(dim, "kv") == 0))
+        if (strcmp(dim, "t") == 0)
+            shape[k] = info->dim[k].times * e->kv[0] + info->dim[k].plus;
+        else if (own && strcmp(dim, "kv") == 0)
             shape[k] = e->kv[0];
         else if (own && strcmp(dim, "q") == 0 && !d->o.whole_q)
             shape[k] = e->q[0];

@@ -99,21 +99,18 @@ static lathe_status count_tokens(struct lathe_dist *d, const char *what, const i
     return LATHE_OK;
 }
 
-static bool reads_keys(const struct lathe_dist *d)
+static bool is_linear(const struct lathe_dist *d)
 {
-    lathe_arg_info info;
-    bool found = false;
-    for (int i = 0; lathe_spec_arg(d->spec, d->pass, i, &info); i++)
-        found |= strcmp(info.name, "k") == 0;
-    return found;
+    char why[256];
+    bool reverse;
+    return lathe__spec_carry(d->spec, &reverse, why, sizeof why) >= 0;
 }
 
 static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o, lathe_error *err)
 {
     const struct tensor *q = find(d, "q");
-    const struct tensor *k = find(d, "k");
-    if (!k && !reads_keys(d)) /* those of linear attention may be made of inputs alone */
-        k = q;
+    /* Keys of linear attention may be made of inputs alone, or be several of a token. */
+    const struct tensor *k = is_linear(d) ? q : find(d, "k");
     const bool zigzag = o->shards == LATHE_SHARDS_ZIGZAG;
     if (!q || !k || q->ndim != 4 || k->ndim != 4)
         return lathe__fail(

@@ -102,6 +102,7 @@ static struct tensor output(struct walk *w)
     struct tensor t = lathe__dist_arg(w, "v");
     const struct tensor o = lathe__dist_arg(w, "o");
     t.dtype = o.name ? o.dtype : t.dtype;
+    t.shape[2] = lathe__dist_arg(w, "q").shape[2]; /* a token may have several rows of v */
     return lathe__dist_named(like(w, t), "o");
 }
 
@@ -159,8 +160,9 @@ static lathe_status find_carried(struct walk *w, const struct lead *l)
     TRY(lathe__dist_set(w, state[STATE], unit));
     if (l->norm)
         TRY(lathe__dist_zero(w, state[NORM]));
-    struct tensor o = lathe__dist_named(like(w, v), "o");
-    o.dtype = output(w).dtype;
+    struct tensor o = output(w);
+    o.shape[3] = v.shape[3];
+    o = lathe__dist_named(like(w, o), "o");
     TRY(make_zeros(w, v, &v));
     lathe__dist_put(&c, lathe__dist_named(v, "v"));
     lathe__dist_put(&c, o);

@@ -83,7 +83,7 @@ static inline int64_t size_of(const struct bench *b, struct sig_dim dim)
                           : dim.sym == SYM_Q   ? b->q
                           : dim.sym < SYM_FREE ? size[dim.sym]
                                                : FREE;
-    return value * (dim.times == 2 ? 2 : 1) + dim.plus;
+    return value * lathe__times(dim) + dim.plus;
 }
 
 static const struct signature *sig_of(const struct bench *b, lathe_pass pass)
@@ -257,7 +257,7 @@ static inline int64_t place(const struct bench *b, bool keys, int rank, int64_t 
 static inline int cut_of(const struct bench *b, const struct value *v, int d)
 {
     const struct sig_dim dim = v->is.dim[d];
-    if (lathe__dim_is(dim, SYM_T))
+    if (dim.sym == SYM_T && dim.literal == 0)
         return 2;
     if (v->is.role == ROLE_INPUT || v->share)
         return 0;
@@ -278,7 +278,8 @@ static inline void move(const struct bench *b, const struct value *v, int rank, 
         for (int d = v->arg.ndim - 1; d >= 0; d--) {
             const int cut = cut_of(b, v, d);
             const int64_t index = rest % shape[d];
-            at += stride * (cut ? place(b, cut == 2, rank, index) : index);
+            const int64_t each = lathe__times(v->is.dim[d]); /* rows of a token */
+            at += stride * (cut ? place(b, cut == 2, rank, index / each) * each + index % each : index);
             stride *= v->shape[d];
             rest /= shape[d];
         }
@@ -308,7 +309,8 @@ static inline void take(struct part *p)
         for (int d = 0; d < v->arg.ndim; d++) {
             const int cut = cut_of(b, v, d);
             const int64_t *edge = cut == 2 ? b->kv_edge : b->q_edge;
-            p->shape[k][d] = cut ? edge[p->rank + 1] - edge[p->rank] : v->shape[d];
+            const int64_t each = lathe__times(v->is.dim[d]);
+            p->shape[k][d] = cut ? (edge[p->rank + 1] - edge[p->rank]) * each : v->shape[d];
             p->count[k] *= p->shape[k][d];
         }
         char *own = malloc((size_t)p->count[k] * 8 + 8);
