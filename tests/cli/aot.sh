@@ -216,6 +216,12 @@ for name in 'lathe_tensor state; /. in \[slots, h, d, d_v\], f32; optional' \
     pool_gated_delta_bf16_d16_state_state_out_cu_state_index_forward; do
     grep -q "$name" linear/pool.h || complain "pool.h lacks $name"
 done
+expect 0 '1 kernel of 1 spec' '' aot gated_delta --arch sm_80 --problem dtype=bf16,d=16,state=bf16,state_out=bf16 \
+    --name half -o linear
+for name in 'lathe_tensor state; /. in \[slots, h, d, d_v\], bf16; optional' \
+    half_gated_delta_bf16_d16_state_bf16_state_out_bf16_forward; do
+    grep -q "$name" linear/half.h || complain "half.h lacks $name"
+done
 grep -q 'lathe_tensor dbeta; /. out \[b, h, t\], f32; optional' linear/pairs.h || complain 'pairs.h lacks dbeta'
 expect 0 '' '' cc -std=c11 $warnings -I"$here/include" -fsyntax-only -x c linear/pool.h
 
