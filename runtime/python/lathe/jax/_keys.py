@@ -23,7 +23,7 @@ class KeysFunction(Function):
             op._refuse_parts()
         super().__init__(op, layout, results)
         for name in self.wanted:
-            if name not in op.joining.by_name:
+            if name not in [r.name for r in op.joining.results]:
                 raise c.UnsupportedError(f"keys: result '{name}': of all keys there are o and the finals; a function "
                                          "without keys= has it")  # fmt: skip
         self.axis = Axis("keys", axis)
