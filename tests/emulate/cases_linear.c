@@ -720,7 +720,8 @@ void group_linear(struct case_list *list, bool full)
                                           "comba",
                                           "gdn2",
                                           "precond_gated_delta",
-                                          "precond_kda"};
+                                          "precond_kda",
+                                          "hgrn"};
     for (int i = 0; i < COUNT(SHIPPED); i++)
         for (int pass = 0; pass < 2; pass++)
             add_shipped(list, SHIPPED[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,
