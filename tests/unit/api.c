@@ -297,7 +297,7 @@ static void refuse_launch(const lathe_kernel *kernel, struct call *c, int i, con
 
 static void spoil_forms(const lathe_kernel *kernel, struct call *c, int i)
 {
-    static const int dtypes[] = {LATHE_NONE, LATHE_I32, LATHE_U8, LATHE_BF16, 7, 99, -1, 256 + LATHE_F32};
+    static const int dtypes[] = {LATHE_NONE, LATHE_I32, LATHE_U8, LATHE_BF16, 50, 99, -1, 256 + LATHE_F32};
     static const int ndims[] = {-1, 2, 5, 8, 9, INT_MAX, INT_MIN};
     const lathe_arg right = c->arg[i];
     for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++) {
