@@ -8,6 +8,21 @@
 #include "gen/plan/plan.h"
 #include "runtime/recipe/bind.h"
 
+static void explain_narrow(struct facts *f, const struct plan *plan)
+{
+    static const char *const text[] = {
+        [NARROW_NONE] = "",
+        [NARROW_AHEAD] =
+            ("of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel, which "
+             "moves their bytes five times"),
+        [NARROW_READ] = "of 8 bits, and become numbers of the dtype of q as the kernel reads them"};
+    const char *const said = text[plan->attention.narrow];
+    if (!said[0])
+        return;
+    facts_string(f, "caches", said);
+    facts_line(f, "  caches        k and v are %s\n", said);
+}
+
 static void explain_tiles(struct facts *f, const struct plan *plan)
 {
     const struct attention_plan *a = &plan->attention;
@@ -30,6 +45,7 @@ static void explain_tiles(struct facts *f, const struct plan *plan)
         bm, bn, stages, warps, backward ? back->dk : a->d_pad, backward ? back->dv : a->dv_pad);
     facts_line(f, "  shared memory %d bytes\n", smem);
     plan_explain_reason(f, plan);
+    explain_narrow(f, plan);
     if (!a->rows[0] || (backward && !back->forward))
         return;
     facts_string(f, "rows", a->rows);

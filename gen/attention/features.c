@@ -105,7 +105,8 @@ static bool has_folded(const struct kernel_request *r, char *said)
     static const char *const name[] = {"q", "k", "v", "o", "do"}; /* in the order of mods */
     for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
         const int arg = lathe__arg_find(r->sig, name[t], 0);
-        const bool moved = (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY);
+        const bool moved = lathe__narrow_dtype(r->sig, r->problem, name[t]) != LATHE_NONE ||
+                           (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY);
         if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
             continue;
         snprintf(said, SAID_BYTES,
@@ -214,6 +215,19 @@ static bool has_unaligned_pages(const struct kernel_request *r, char *said)
     return r->problem->paged && (key || is_unaligned(r, "v"));
 }
 
+static bool is_narrow(const struct kernel_request *r, const char *name)
+{
+    return lathe__narrow_dtype(r->sig, r->problem, name) != LATHE_NONE;
+}
+
+static bool has_narrow_pages(const struct kernel_request *r, char *said)
+{
+    const char *const name = is_narrow(r, "k") ? "k" : "v";
+    snprintf(said, SAID_BYTES, "pages are given, and %s is of %s, which is not widened of a whole pool", name,
+             lathe_dtype_text(lathe__narrow_dtype(r->sig, r->problem, name)));
+    return r->problem->paged && (is_narrow(r, "k") || is_narrow(r, "v"));
+}
+
 /* Parts are written where they are to lie, two floats at a time. */
 static bool has_unaligned_parts(const struct kernel_request *r, char *said)
 {
@@ -300,5 +314,8 @@ const struct feature attention_features[] = {
     [HAS_ODD_PAIR] = {.name = "head dims of any size beside q2 and k2",
                       .has = has_odd_pair,
                       .instead = "pad it"},
+    [HAS_NARROW_PAGES] = {.name = "keys of 8 bits in pages",
+                          .has = has_narrow_pages,
+                          .instead = "keep them in pages as bf16"},
     {.name = NULL},
 };

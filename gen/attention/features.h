@@ -29,7 +29,8 @@ enum attention_feature {
     HAS_UNALIGNED_PAGES,
     HAS_UNALIGNED_PARTS,
     HAS_ODD_DIMS,
-    HAS_ODD_PAIR
+    HAS_ODD_PAIR,
+    HAS_NARROW_PAGES /* keys of 8 bits */
 };
 
 #define FEATURE(name)         (UINT64_C(1) << HAS_##name)

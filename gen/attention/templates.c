@@ -122,7 +122,10 @@ static void label_combine(const struct problem *problem, const struct plan *plan
     {                                                                                                        \
         "mod_o", "attention/vector_mods.cuh"                                                                 \
     }
-static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
+static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH,
+                                                    {"narrow_k", "attention/narrow_mods.cuh"},
+                                                    {"narrow_v", "attention/narrow_mods.cuh"},
+                                                    {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
     BESIDE_BOTH,
     {"mod_do", "attention/vector_mods.cuh"},

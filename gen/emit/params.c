@@ -402,6 +402,12 @@ const char *element_type(lathe_dtype dtype)
         return "int";
     case LATHE_U8:
         return "unsigned char";
+    case LATHE_F8_E4M3:
+        return "f8_e4m3";
+    case LATHE_F8_E5M2:
+        return "f8_e5m2";
+    case LATHE_I8:
+        return "i8";
     default:
         return "float";
     }

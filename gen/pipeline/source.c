@@ -36,18 +36,40 @@ static void emit_elements(struct text_buf *t, const struct kind_row *kind, const
         text_add(t, "using %s = %s;\n", of[i].name, element_type(problem->dtype[of[i].role]));
 }
 
+static const char *const NARROW[] = {"k", "v"}; /* tensors that may be of 8 bits in memory */
+enum { N_NARROW = sizeof NARROW / sizeof *NARROW };
+
+static bool has_narrow(const struct kernel_request *r)
+{
+    bool any = false;
+    for (int i = 0; i < N_NARROW; i++)
+        any |= lathe__narrow_dtype(r->sig, r->problem, NARROW[i]) != LATHE_NONE;
+    return any;
+}
+
+static void emit_narrow(struct text_buf *t, const struct kernel_request *r)
+{
+    for (int i = 0; i < N_NARROW; i++) {
+        const lathe_dtype dtype = lathe__narrow_dtype(r->sig, r->problem, NARROW[i]);
+        if (dtype != LATHE_NONE)
+            text_add(t, "using source_%s = %s;\n", NARROW[i], element_type(dtype));
+    }
+}
+
 static void emit_config(struct text_buf *t, const struct kernel_request *r, const struct plan *plan)
 {
     text_add(t,
              "// config.gen.cuh: written by lathe " LATHE_VERSION
              " from %s.lua for %s; do not edit\n#pragma once\n",
              r->spec->name, plan->row->name);
-    text_add(t, "#include \"common/contract.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n",
-             r->spec->name, lathe_dtype_text(r->problem->dtype[DTYPE_USUAL]));
+    text_add(t, "#include \"common/contract.cuh\"\n%s\n#define LATHE_ENTRY(role) %.24s_%s_##role\n",
+             has_narrow(r) ? "#include \"common/narrow.cuh\"\n" : "", r->spec->name,
+             lathe_dtype_text(r->problem->dtype[DTYPE_USUAL]));
     if (plan->row->define)
         plan->row->define(t, plan);
     text_add(t, "\nnamespace cfg {\n");
     emit_elements(t, &kinds[r->spec->kind], r->problem);
+    emit_narrow(t, r);
     text_add(t, "constexpr bool FAST_MATH = %s;\n", yes(lower_is_fast(r->spec, r->sig, r->problem)));
     plan->row->config(t, r->problem, plan);
     text_add(t, "} // namespace cfg\n");

@@ -106,6 +106,9 @@ static inline bool lathe__dim_is(struct sig_dim dim, enum sym sym)
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
 bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as k and v may be: numbers, not marks as u8 */
+/* That of the argument of this name, where it has 8 bits; else NONE. Its role then has the dtype of q, which
+   tiles of kernels have. */
+lathe_dtype lathe__narrow_dtype(const struct signature *sig, const struct problem *p, const char *name);
 /* May a tensor of a role have that dtype, whatever others have? Else err says why. */
 lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err);
 /* The arguments whose presence is compiled in. */

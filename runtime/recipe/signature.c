@@ -410,8 +410,6 @@ static void fill_roles(const struct signature *sig, struct problem *p)
         if (*of_role == LATHE_NONE)
             *of_role = (lathe_dtype)sig->arg[i].dtype;
     }
-    if (dtype_arg(sig, DTYPE_V) < 0 && dtype_arg(sig, DTYPE_K) >= 0) /* it lies in k */
-        p->dtype[DTYPE_V] = p->dtype[DTYPE_K];
     for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
         if (p->dtype[role] == LATHE_NONE)
             p->dtype[role] = p->dtype[DTYPE_USUAL];
@@ -426,8 +424,18 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
         if (p->arg_dtype[i] == LATHE_NONE)
             p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p);
     }
+    for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
+        if (lathe__is_narrow(p->dtype[role])) /* as kernels have them, and results beside them */
+            p->dtype[role] = p->dtype[DTYPE_Q];
     if (dtype_arg(sig, DTYPE_Q) >= 0)
         p->dtype[DTYPE_USUAL] = p->dtype[DTYPE_Q];
+}
+
+lathe_dtype lathe__narrow_dtype(const struct signature *sig, const struct problem *p, const char *name)
+{
+    const int i = lathe__arg_find(sig, name, 0);
+    const lathe_dtype dtype = i >= 0 ? (lathe_dtype)p->arg_dtype[i] : LATHE_NONE;
+    return lathe__is_narrow(dtype) ? dtype : LATHE_NONE;
 }
 
 int64_t lathe__token_stride(int64_t stride)

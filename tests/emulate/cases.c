@@ -115,8 +115,8 @@ bool same_job(const struct test_case *a, const struct test_case *b)
 {
     return strcmp(a->group, b->group) == 0 && a->pass == b->pass && strcmp(a->spec, b->spec) == 0 &&
            a->dtype == b->dtype && a->sm == b->sm && a->template_name == b->template_name &&
-           a->tile == b->tile && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
-           a->dim[SYM_N] == b->dim[SYM_N];
+           a->tile == b->tile && a->dtypes == b->dtypes && a->dim[SYM_D] == b->dim[SYM_D] &&
+           a->dim[SYM_D_V] == b->dim[SYM_D_V] && a->dim[SYM_N] == b->dim[SYM_N];
 }
 
 void case_name(const struct test_case *c, char *out, size_t size)
@@ -144,6 +144,9 @@ void case_name(const struct test_case *c, char *out, size_t size)
                         " b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64
                         ",d=%" PRId64 ",d_v=%" PRId64,
                         d[SYM_B], d[SYM_H], d[SYM_H_KV], d[SYM_Q], d[SYM_KV], d[SYM_D], d[SYM_D_V]);
+    to += used;
+    size -= (size_t)used;
+    used = c->dtypes && !c->sizes ? snprintf(to, size, " %s", c->dtypes) : 0;
     to += used;
     size -= (size_t)used;
     if (c->has_q_start) {
@@ -518,6 +521,7 @@ bool cases_make(struct case_list *list, bool full)
     group_sequences(list, full);
     group_pages(list, full);
     group_decode(list, full);
+    group_narrow(list);
     group_batch(list, full);
     group_f32(list, full);
     group_mla(list, full);

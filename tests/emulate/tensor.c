@@ -583,7 +583,7 @@ static bool open_list(struct tensor *t, const struct test_case *c, uint64_t seed
 static lathe_dtype named_dtype(const char *dtypes, const char *name)
 {
     char item[NAME_MAX_BYTES + 8];
-    for (int d = LATHE_F32; d <= LATHE_F64; d++) {
+    for (int d = LATHE_F32; d <= LATHE_I8; d++) {
         snprintf(item, sizeof item, "%s=%s", name, lathe_dtype_text((lathe_dtype)d));
         const char *at = strstr(dtypes, item);
         if (at && (at == dtypes || at[-1] == ','))

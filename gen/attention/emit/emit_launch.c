@@ -91,6 +91,13 @@ bool is_odd_row(const struct emitter *e, int tensor)
     return attention_row(dim) != dim;
 }
 
+/* k or v of 8 bits, which no kernel but that of its mod reads. */
+static bool is_narrow(const struct emitter *e, int tensor)
+{
+    static const char *const name[TENSOR_COUNT] = {"", "k", "v", ""};
+    return lathe__narrow_dtype(e->sig, e->problem, name[tensor]) != LATHE_NONE;
+}
+
 bool has_unaligned_rows(const struct emitter *e)
 {
     static const char *const name[] = {"q", "k", "v"};
@@ -159,8 +166,9 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         l->inner[t].dim = any ? dim : attention_row(dim);
         const bool odd = !any && is_odd_row(a->e, t);
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = t < n_moved && (mod || odd || (!any && is_unaligned(a->e, l->outer[t].arg)));
-        if (a->e->w->qk2 && t < TENSOR_V)
+        const bool narrow = is_narrow(a->e, t);
+        l->moved[t] = t < n_moved && (mod || odd || narrow || (!any && is_unaligned(a->e, l->outer[t].arg)));
+        if (a->e->w->qk2 && t < TENSOR_V && !narrow)
             l->moved[t] = is_copied_pair(a, t);
         const int bytes = t == TENSOR_O && (mod || odd) ? 4 : lathe__element_bytes(problem, tensor_role(t));
         if (l->moved[t])
@@ -205,10 +213,12 @@ static void add_rows(const struct launcher *a, const char *role, const struct pl
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text)
 {
-    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    static const char *const plain[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    static const char *const narrow[] = {"", "narrow_k", "narrow_v", ""};
+    const char *const role = is_narrow(a->e, tensor) ? narrow[tensor] : plain[tensor];
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
     const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
-    add_rows(a, role[tensor], from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
+    add_rows(a, role, from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
 }
 
 /* One struct pair_params serves all of them. */

@@ -170,7 +170,12 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
     const int d2 = (int)r->problem->dim[SYM_D2];
     if (plan->attention.pair == PAIR_READ && !pair_is_unaligned(r))
         plan->attention.d2 = d2;
-    if (plan->attention.d2 == 0 && r->problem->paged)
+    if (plan->attention.d2 == 0 && lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE)
+        snprintf(
+            why, REASON_BYTES,
+            "k is of 8 bits, and this template copies k2 behind it; attention_mla reads k2 apart, of f16 "
+            "and bf16, where its rows are aligned, and the host device takes both");
+    else if (plan->attention.d2 == 0 && r->problem->paged)
         snprintf(
             why, REASON_BYTES,
             "q2 and k2 would be copied behind q and k, which keys in pages do not go with; attention_mla "
@@ -180,11 +185,19 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
     return false;
 }
 
+static enum narrow_keys find_narrow(const struct kernel_request *r)
+{
+    const bool any = lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ||
+                     lathe__narrow_dtype(r->sig, r->problem, "v") != LATHE_NONE;
+    return any ? NARROW_AHEAD : NARROW_NONE;
+}
+
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
+    plan->attention.narrow = find_narrow(r);
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
                 sizeof plan->attention.rows);
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);
