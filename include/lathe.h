@@ -1,8 +1,8 @@
 /*
  * lathe.h: specs and kernels at run time. What a call is made of (statuses, dtypes, arguments and their
  * shapes) is in lathe_types.h. Beside it: lathe_inspect.h (what a spec takes, as data), lathe_packed.h
- * (packed sequences), lathe_nsa.h (native sparse attention as one call), lathe_dist.h (one problem over several
- * GPUs), lathe_aot.h (kernels compiled ahead of time).
+ * (packed sequences), lathe_nsa.h (native sparse attention as one call), lathe_dist.h (one problem over
+ * several GPUs), lathe_aot.h (kernels compiled ahead of time).
  *
  * A spec (a short Lua file) says what an operator computes. The library turns it into a kernel for
  * the device at hand, keeps the compiled code in a cache on disk and launches it:

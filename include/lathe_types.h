@@ -145,14 +145,15 @@ typedef struct CUstream_st
  * Arguments of linear_attention (h_k heads of q and k, h % h_k == 0; t tokens; seqs sequences, as many as b
  *     unless cu is given):
  *     q, k [b,h_k,t,d]  v [b,h,t,d_v]  ->  o [b,h,t,d_v], the spec's inputs by their names, and optionally
- *     state, state_out [seqs,h,d,d_v] f32 (or all states f16, or all bf16): before the first token that is read, and after the last (with
- *     reverse = true the last token of a sequence is read first);
- *     norm, norm_out [seqs,h,d] f32 beside them where the spec has normalise = true; cu i32 [seqs+1]: packed
- *     sequences, b = 1, of which o has nothing behind the last one; state_index i32 [seqs]: states are a pool,
- *     -1 skips a sequence; state_out_index i32 [seqs]: the slot that is written, where it is another one: -1 in
- *     state_index then begins without a state, -1 here is not kept. states
- *     [kept,h,d,d_v], norms [kept,h,d] and states_index i32 [b,t]: the state behind each token goes to its place
- *     in states, -1: nowhere. state_out or states may lie where state does, no other result may.
+ *     state, state_out [seqs,h,d,d_v] f32 (or all states f16, or all bf16): before the first token that is
+ *     read, and after the last (with reverse = true the last token of a sequence is read first);
+ *     norm, norm_out [seqs,h,d] f32 beside them where the spec has normalise = true;
+ *     cu i32 [seqs+1]: packed sequences, b = 1, of which o has nothing behind the last one;
+ *     state_index i32 [seqs]: states are a pool, -1 skips a sequence;
+ *     state_out_index i32 [seqs]: the slot that is written, where it is another one: -1 in state_index then
+ *     begins without a state, -1 here is not kept;
+ *     states [kept,h,d,d_v], norms [kept,h,d] and states_index i32 [b,t]: the state behind each token goes to
+ *     its place in states, -1: nowhere. state_out or states may lie where state does, no other result may.
  *
  * Arguments of LATHE_BACKWARD. Gradients of results are called seeds. "f32" is f64 beside f64 tensors.
  *     required    what the forward pass reads; the seed of its first result: do, dy
@@ -163,11 +164,12 @@ typedef struct CUstream_st
  *     Attention: o and lse that are given are used as they are, also where they are of more keys than these.
  *     But where lse is above 4096 in size and agrees with these keys' own to 2^-20, relative, the digits that
  *     f32 has lost are recomputed. Without o or a final that the gradients need, with an output_mod, and
- * where d_v is no multiple of 8, all are made anew from these keys. Elementwise: operands (those that no
- * gradient reads may be left out), no results; d<result> for every result (where there are several, 0 where
- * left out); d<operand> of the operand's shape, f32 where it is a sum. Linear attention: do, optionally
- * dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither a pool of states nor results of the
- * forward pass, but o where the spec gains by it.
+ *     where d_v is no multiple of 8, all are made anew from these keys.
+ *     Elementwise: operands (those that no gradient reads may be left out), no results; d<result> for every
+ *     result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it is
+ *     a sum.
+ *     Linear attention: do, optionally dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither
+ *     a pool of states nor results of the forward pass, but o where the spec gains by it.
  */
 typedef struct lathe_arg {
     const char *name;

@@ -61,7 +61,7 @@ struct options {
     enum tool_ir { IR_NONE, IR_TRACED, IR_LOWERED } ir; /* of gen: in the place of CUDA text */
     int seconds;                                        /* of check; 0: not given */
     int repeat;
-    int ranks; /* of explain; 0: not given */
+    int ranks;             /* of explain; 0: not given */
     const char *cache_dir; /* NULL: the default */
     const char *cache;     /* of compile: where its result goes too; NULL: not given */
     bool texts;            /* of cache export: the readable sources too */
