@@ -98,6 +98,8 @@ enum keyed_use {
  */
 int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_use use);
 int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use);
+/* Without the delta rule tokens write under two vectors: how many there are beside k. */
+int linear_more_writers(const struct kernel_request *r);
 /* Bytes of rule_layout of linear/rule_prepare.cuh: of a rule with vectors of its own. */
 int linear_rule_layout(const struct kernel_request *r, int pad);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */

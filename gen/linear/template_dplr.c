@@ -1,7 +1,7 @@
 /*
  * template_dplr.c: linear/dplr.cuh, a decay plus low rank in chunks of tokens: what a reader has read is
  * written under a writer, beside v under k. In: a request. Out: the plan, or why there is none; config and
- * launches; and the sizes of what linear/rule_prepare.cuh makes of a chunk, for linear_keyed_delta, too.
+ * launches.
  */
 #include "gen/base/text.h"
 #include "gen/ir/spec.h"
@@ -15,26 +15,12 @@
 
 enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64, STEPS = CHUNK / 16 };
 
-/* Without the delta rule tokens write under two vectors. */
-static int more_writers(const struct kernel_request *r)
-{
-    return r->ir->linear.delta.n_roots > 0 ? 0 : 1;
-}
-
 /* Of struct ruled of linear/rule_parts.cuh; of the second vector as it writes, and two triangles of pairs. */
 static int prepared_bytes(const struct kernel_request *r, int pad)
 {
     const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
     return linear_keyed_prepared(r, pad, KEYED_WHOLE) +
-           more_writers(r) * (linear_tile(r, CHUNK, pad) + 2 * blocks);
-}
-
-int linear_rule_layout(const struct kernel_request *r, int pad)
-{
-    enum { OF_CHANNEL = 4 * (2 * STEPS + STEPS * (STEPS - 1) / 2), SUMS = STEPS * 4 * 16 * 16 };
-    const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
-    const int tiles = (3 + more_writers(r)) * linear_tile(r, CHUNK, pad);
-    return (tiles > matrices ? tiles : matrices) + 4 * CHUNK + OF_CHANNEL * pad + SUMS;
+           linear_more_writers(r) * (linear_tile(r, CHUNK, pad) + 2 * blocks);
 }
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)

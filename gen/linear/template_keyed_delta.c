@@ -45,27 +45,6 @@ static void choose_pieces(const struct kernel_request *r, struct linear_plan *to
         to->pieces = 1;
 }
 
-/* Blocks of 16 x 16 on the diagonal and below it, of T two of them, of A one. */
-int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_use use)
-{
-    enum { AHEAD = 128 }; /* how much a chunk shrinks a state */
-    const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
-    return 3 * linear_tile(r, CHUNK, pad) + 3 * blocks + 4 * pad +
-           (use == KEYED_BACK     ? 2 * blocks + 4 * CHUNK
-            : use == KEYED_PIECES ? AHEAD
-                                  : 0);
-}
-int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use)
-{
-    enum { OF_CHANNEL = 4 * (2 * STEPS + STEPS * (STEPS - 1) / 2) };
-    const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
-    const int tiles = 3 * linear_tile(r, CHUNK, pad);
-    return (tiles > matrices ? tiles : matrices) + 4 * CHUNK + OF_CHANNEL * pad +
-           (use == KEYED_BACK     ? STEPS * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS)
-            : use == KEYED_PIECES ? 8 * STEPS
-                                  : 0);
-}
-
 /* Of keyed_walk there. */
 static void fill_bytes(const struct kernel_request *r, struct linear_plan *to, int pad, enum keyed_use use)
 {
