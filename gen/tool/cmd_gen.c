@@ -357,7 +357,7 @@ int cmd_compile(const struct options *o)
     struct device standard;
     int code = CODE_USAGE;
     const struct device *first = first_arch(o, &standard);
-    if (!first || (!o->cache && !has_out(o, "compile")))
+    if (!first || (!o->cache && !o->time && !has_out(o, "compile")))
         return code;
     if (!tool_may_compile("compile"))
         return CODE_ENVIRONMENT;
@@ -366,6 +366,8 @@ int cmd_compile(const struct options *o)
         return code;
     say_portable(ir, o, first);
     code = o->out ? compile_to_file(ir, o, first) : CODE_OK;
+    if (o->time && code == CODE_OK)
+        code = tool_compile_time(ir, o, first);
     if (o->cache && code == CODE_OK)
         code = tool_warm(ir, o, first);
     ir_free(ir);

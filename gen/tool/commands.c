@@ -262,6 +262,10 @@ static const struct option_row OPTIONS[] = {
      .take = option_flag, .member = MEMBER(texts)},
     {"--cache", IN_COMPILE, "DIR", "a kernel cache to put the result into", .take = option_text,
      .member = MEMBER(cache)},
+    {"--time", IN_COMPILE, NULL,
+     "print the seconds of CPU that each part of the text takes, of those that threads compile at the\n"
+     "                        same time where a program meets the kernel first; -o is not needed then",
+     .take = option_flag, .member = MEMBER(time)},
     {"--cache", IN_AOT, "DIR", "compile nothing that is there already; keep there what is compiled",
      .take = option_text, .member = MEMBER(cache)},
     {.name = NULL},

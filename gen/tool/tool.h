@@ -65,6 +65,7 @@ struct options {
     const char *cache_dir; /* NULL: the default */
     const char *cache;     /* of compile: where its result goes too; NULL: not given */
     bool texts;            /* of cache export: the readable sources too */
+    bool time;             /* of compile */
     struct name_values set;
     struct name_values input;
     struct name_values output;
@@ -123,6 +124,8 @@ const char *tool_find_value(const struct name_values *list, const char *name); /
    template, and a GPU has one of its own, say so. True: said. */
 bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, bool given);
+/* compile_time.c: seconds of each part, for every architecture that is named, on standard output. */
+int tool_compile_time(const struct ir *ir, const struct options *o, const struct device *standard);
 /* cmd_gen.c: false where LATHE_OFFLINE forbids compiling: complained. */
 bool tool_may_compile(const char *command);
 

@@ -135,10 +135,11 @@ static bool program_output(int (*get_size)(struct nvrtc_program *, size_t *),
     return get(program, out->data) == 0;
 }
 
-static bool runs_forward(const char *arch)
+/* Beside machine code, for devices to come; of a virtual arch it is all there is. */
+static bool has_ptx(const char *arch)
 {
     const char last = arch[strlen(arch) - 1];
-    return last >= '0' && last <= '9';
+    return (last >= '0' && last <= '9') || strncmp(arch, "compute_", 8) == 0;
 }
 
 static lathe_status collect(const struct compiler *c, struct nvrtc_program *program, const char *arch,
@@ -149,9 +150,8 @@ static lathe_status collect(const struct compiler *c, struct nvrtc_program *prog
     struct piece ptx = {.ptx = true};
     snprintf(cubin.arch, sizeof cubin.arch, "%.15s", number);
     snprintf(ptx.arch, sizeof ptx.arch, "%.15s", number);
-    const bool ok =
-        program_output(c->nvrtcGetCUBINSize, c->nvrtcGetCUBIN, program, &cubin) &&
-        (!runs_forward(arch) || program_output(c->nvrtcGetPTXSize, c->nvrtcGetPTX, program, &ptx));
+    const bool ok = program_output(c->nvrtcGetCUBINSize, c->nvrtcGetCUBIN, program, &cubin) &&
+                    (!has_ptx(arch) || program_output(c->nvrtcGetPTXSize, c->nvrtcGetPTX, program, &ptx));
     if (cubin.data)
         pieces[(*n)++] = cubin;
     if (ptx.data)

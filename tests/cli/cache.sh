@@ -46,6 +46,12 @@ command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; finis
 "$LATHE" compile softmax -o softmax.fatbin >out.txt 2>err.txt
 [ $? != 3 ] || { echo "skipped: $(cat err.txt)"; finish; }
 
+# ---- compile --time ------------------------------------------------------------------------------
+expect 0 '  softmax_f32_rows' '' "$LATHE" compile softmax --problem dtype=f32,rows=4,n=128 --time
+expect 0 'longest part ' '*' "$LATHE" compile layer_norm --pass backward --problem dtype=bf16,rows=64,n=256 --time --arch sm_90a
+line=$(grep '^  part 1 ' out.txt)
+case $line in *'  layer_norm_bf16_rows') ;; *) complain "--time: part 1 is not of rows alone: $line" ;; esac
+
 # ---- compile --cache -----------------------------------------------------------------------------
 problem=n=128
 # each architecture gets its own best kernel: the same in one file for several, alone, and in a cache

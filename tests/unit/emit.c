@@ -296,6 +296,11 @@ TEST(the_part_of_short_kernels_has_a_long_one_where_there_are_none)
     CHECK_STR(s.part_role[2], "chunks");
     CHECK_EQ(part_of(&s, "_states"), 0);
     source_free(&s);
+    make_pass("causal", LATHE_FORWARD, "dtype=bf16,b=1,h=8,q=1,kv=16384,d=64", &s);
+    CHECK_EQ(s.n_parts, 2);
+    CHECK_EQ(part_of(&s, "_decode"), 1);
+    CHECK_EQ(part_of(&s, "_merge"), 0);
+    source_free(&s);
 }
 
 TEST(lengths_do_not_change_the_text)
