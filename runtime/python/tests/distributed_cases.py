@@ -265,3 +265,36 @@ def gathered_inputs():
     made = ld.wrap("forgetting", scheme="gather")(*(ld.shard(x, 2) for x in (q, k, v)), gates=ld.gather(mine, 2))
     made.square().sum().backward()
     close(mine.grad, ld.shard(gradient, 2), "gates")
+
+
+def linear_is_whole(names, lengths, texts=(), with_state=True):
+    op_of = lambda name: lathe.compile(name) if " " in name else lathe.load(name)
+    each([*names, *texts], lambda name: _linear(op_of(name), lengths, with_state))
+
+
+def _linear(op, lengths, with_state):
+    tokens = sum(lengths)
+    operands = operands_of(op, tokens, tokens)
+    inputs = drawn(op, operands)
+    has_norm = "norm" in op.forward.by_name
+    if with_state:
+        inputs["state"] = torch.rand(B, H, D, D, dtype=torch.float64)
+        inputs |= {"norm": torch.rand(B, H, D, dtype=torch.float64) + 1} if has_norm else {}
+    results = ("o", "state_out", "norm_out") if has_norm else ("o", "state_out")
+    results = results if with_state else ()
+    wanted, seeds, gradients = whole_call(op, operands, inputs, results)
+    dim_of = lambda n: next((i for i, d in enumerate(op.forward.by_name[n].dims) if d.name == "t"), None)
+    cut = lambda n, x: piece(x, dim_of(n), lengths) if isinstance(x, torch.Tensor) and dim_of(n) is not None else x
+    own = with_gradients(op, {n: cut(n, x) for n, x in {**operands, **inputs}.items()})
+    made = ld.wrap(op, results=results)(**own)
+    made = list(made) if isinstance(made, tuple) else [made]
+    close(made[0].detach(), piece(wanted[0], 2, lengths), op.name)
+    for given, whole in zip(made[1:], wanted[1:]):
+        close(given.detach(), whole, f"{op.name}: a state")
+    rank, count = me()
+    share = [piece(seeds[0], 2, lengths)] + [s * (1 + rank) / (count * (count + 1) / 2) for s in seeds[1:]]
+    torch.autograd.backward(made, share)
+    for n, gradient in gradients.items():
+        given = own[n].grad
+        given = given if dim_of(n) is not None else summed(torch.zeros_like(own[n]) if given is None else given)
+        close(given, cut(n, gradient), f"{op.name}: d{n}", 1e-8)

@@ -11,7 +11,7 @@ import torch.distributed  # noqa: E402
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch has no gloo", allow_module_level=True)
 import distributed_cases as cases  # noqa: E402
-from lathe.torch.distributed._rows import counts_rows  # noqa: E402
+from lathe.torch.distributed._rows import counts_tokens  # noqa: E402
 import lathe.torch.distributed as ld  # noqa: E402
 from ranks import Ranks  # noqa: E402
 
@@ -42,8 +42,8 @@ COUNTING = ["block_mask", "flamingo", "nsa_compressed"]
 CUT = [n for n in ATTENTION if n not in COUNTING]
 
 
-def test_what_counts_rows():
-    assert [n for n in ATTENTION if counts_rows(lathe.load(n))] == COUNTING
+def test_what_counts_tokens():
+    assert [n for n in ATTENTION if counts_tokens(lathe.load(n))] == COUNTING
 
 
 def test_heads(two):
@@ -107,3 +107,24 @@ def test_a_rank_that_fails_leaves_no_hang():
     ranks.close()
     assert not failed and "a fault of its own" in fault
     assert not waiting and "RuntimeError" in why
+
+
+LINEAR = [op.name for op in shipped("linear_attention")]
+PLACED = ["flao_lrpe"]  # by at.pos
+STEPS = [n for n in LINEAR if n not in PLACED]
+MORE = [
+    "return linear_attention { reverse = true, normalise = true, decay = function(at) return -0.1 * (at.h + 1) end }",
+    "return linear_attention { causal = false, normalise = true, key_mod = function(v) return exp(v) end }",
+    "return linear_attention { decay = function(at) return -0.05 * (at.j + 1) end }",
+]
+
+
+def test_linear_attention_of_two_ranks(two):
+    two.run(cases.linear_is_whole, STEPS, (7, 5), MORE)
+    two.run(cases.linear_is_whole, ["gated_delta", "linear_elu", "flao"], (7, 5), MORE[:1], False)
+
+
+def test_linear_attention_of_three_ranks(three):
+    three.run(cases.linear_is_whole, STEPS, (4, 6, 3), MORE)
+    three.run(cases.linear_is_whole, ["gla", "kda"], (4, 0, 3))
+    three.run(cases.linear_is_whole, ["gla", "kda"], (0, 5, 0), (), False)

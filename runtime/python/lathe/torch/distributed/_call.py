@@ -11,12 +11,12 @@ from ..._numbers import number_of
 from ..._op import Op, as_op
 from ..._signature import named_arguments, unknown
 from .._function import wrap as wrap_one
-from . import _attention, _choice, _placed
+from . import _attention, _choice, _placed, _states
 from ._problem import PACKED, Problem, check_names
 from ._ranks import Ranks
 from ._shards import ORDERS, Shards, even
 
-_RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attention.keys}
+_RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attention.keys, "states": _states.states}
 
 
 class Sharded:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ... import _library as c
 from ..._op import Op
-from ._rows import counts_rows
+from ._rows import counts_tokens
 
 SCHEMES = ("heads", "gather", "keys", "ring", "states")
 ORDER = ("heads", "gather", "ring")  # of those that send as much the first; a ring sends what gather does
@@ -96,7 +96,7 @@ def _no_heads(op: Op, s: Sizes) -> str:
 def _no_gather(op: Op, s: Sizes) -> str:
     if s.packed:
         return "packed sequences (cu_q) are cut by heads alone; document.lua takes documents as an input instead"
-    counted = counts_rows(op)
+    counted = counts_tokens(op)
     return f"{counted}, and the queries of a rank are not all" if counted else ""
 
 

@@ -1,0 +1,84 @@
+"""What the state of a spec of linear attention does on its way through tokens, found out on the host device.
+
+A state behind tokens is a linear function of the one before them, and a sum of their own. That function is a factor
+for each element, or, where the spec has a delta rule, a matrix for each head.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import _library as c
+from ..._op import Op
+from ...draw import _call
+
+_T, _D = 6, 16
+
+
+class Nature(NamedTuple):
+    refused: str
+    reads_past: bool = True
+    reads_future: bool = False
+    mixes: bool = False  # a matrix takes a state further, else factors do
+    has_norm: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Every token reads the sum of all."""
+        return self.reads_past and self.reads_future
+
+
+def nature(op: Op) -> Nature:
+    found = op._extensions.get("nature of the state")
+    if found is None:
+        try:
+            found = _look(op)
+        except c.LatheError as error:
+            found = Nature(f"what its state does is not known: {error}")
+        op._extensions["nature of the state"] = found
+    return found
+
+
+class _Trial:
+    """A small problem; every call of it has the same inputs."""
+
+    def __init__(self, op: Op):
+        rng = np.random.default_rng(4)
+        self.op = op
+        self.given = {n: rng.standard_normal((1, 2, _T, _D)) / 4 for n in ("q", "k", "v") if n in op.forward.by_name}
+        self.state = rng.standard_normal((1, 2, _D, _D))
+        self.has_norm = "norm" in op.forward.by_name
+
+    def run(self, **changed):
+        """o and the last state."""
+        if self.has_norm:
+            changed["norm_out"] = True
+            if "state" in changed:
+                changed["norm"] = np.zeros((1, 2, _D))
+        made = _call(self.op, self.given | {"o": True, "state_out": True} | changed, _D)
+        return made.o, made.state_out
+
+    def v_without(self, token: int):
+        v = self.given["v"].copy()
+        v[:, :, token] = 0
+        return v
+
+
+def _look(op: Op) -> Nature:
+    trial = _Trial(op)
+    o, _ = trial.run()
+    reads = lambda row, token: bool((trial.run(v=trial.v_without(token))[0][:, :, row] != o[:, :, row]).any())
+    past, future = reads(-1, 1), reads(0, -2)
+    one = np.zeros_like(trial.state)
+    one[:, :, 1, 1] = 1
+    zero = np.zeros_like(trial.given["v"])
+    if trial.run(v=zero)[1].any():
+        return Nature("its value_mod makes something of 0, and a state's own way through tokens is found with v = 0")
+    moved = trial.run(v=zero, state=one)[1]
+    mixes = bool(np.count_nonzero(moved) > np.count_nonzero(one))
+    alike = trial.run(v=zero, state=np.repeat(trial.state[..., :1], _D, -1))[1]
+    if mixes and (np.count_nonzero(moved) > 2 * _D or not np.allclose(alike, alike[..., :1], rtol=1e-12, atol=1e-12)):
+        return Nature("its state goes another way for each value channel, besides a delta rule")
+    return Nature("", past, future, mixes, trial.has_norm)
