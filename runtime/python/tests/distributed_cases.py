@@ -267,15 +267,23 @@ def gathered_inputs():
     close(mine.grad, ld.shard(gradient, 2), "gates")
 
 
+def by_offset():
+    op = lathe.load("flao_lrpe")
+    _linear(op, (7, 5), False, theta=torch.rand(H_KV, D // 2, dtype=torch.float64), offset=3)
+    q = torch.randn(1, 2, 4, 16)
+    counts = "it counts tokens, by at.pos, at.t or at.len_t (flao_lrpe.lua:4)"
+    refused_alike(lathe.UnsupportedError, counts, "flao_lrpe", (q, q, q, q), {})
+
+
 def linear_is_whole(names, lengths, texts=(), with_state=True):
     op_of = lambda name: lathe.compile(name) if " " in name else lathe.load(name)
     each([*names, *texts], lambda name: _linear(op_of(name), lengths, with_state))
 
 
-def _linear(op, lengths, with_state):
+def _linear(op, lengths, with_state, **more):
     tokens = sum(lengths)
     operands = operands_of(op, tokens, tokens)
-    inputs = drawn(op, operands)
+    inputs = drawn(op, operands) | more
     has_norm = "norm" in op.forward.by_name
     if with_state:
         inputs["state"] = torch.rand(B, H, D, D, dtype=torch.float64)
@@ -286,7 +294,7 @@ def _linear(op, lengths, with_state):
     dim_of = lambda n: next((i for i, d in enumerate(op.forward.by_name[n].dims) if d.name == "t"), None)
     cut = lambda n, x: piece(x, dim_of(n), lengths) if isinstance(x, torch.Tensor) and dim_of(n) is not None else x
     own = with_gradients(op, {n: cut(n, x) for n, x in {**operands, **inputs}.items()})
-    made = ld.wrap(op, results=results)(**own)
+    made = ld.wrap(op, results=results, offset="offset" if more else "")(**own)
     made = list(made) if isinstance(made, tuple) else [made]
     close(made[0].detach(), piece(wanted[0], 2, lengths), op.name)
     for given, whole in zip(made[1:], wanted[1:]):
@@ -298,3 +306,68 @@ def _linear(op, lengths, with_state):
         given = own[n].grad
         given = given if dim_of(n) is not None else summed(torch.zeros_like(own[n]) if given is None else given)
         close(given, cut(n, gradient), f"{op.name}: d{n}", 1e-8)
+
+
+def placed():
+    """DTensors on meshes of one and two dims, beside one rank; results and gradients lie as q does."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    _, count = me()
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, h, 9, 16, dtype=torch.float64, requires_grad=True) for h in (4, 2, 2))
+    sink = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    wanted, lse = lathe.torch.wrap("sinks", results=("o", "lse"))(q, k, v, sink=sink)
+    gradients = torch.autograd.grad(wanted.square().sum(), (q, k, v, sink))
+    line = init_device_mesh("cpu", (count,), mesh_dim_names=("cp",))
+    cases = [(line, [p]) for p in (Shard(2), Shard(1), Shard(0), Replicate())]
+    if count == 4:
+        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "cp"))
+        cases = [(square, p) for p in ([Shard(1), Shard(2)], [Shard(0), Shard(2)], [Shard(1), Replicate()])]
+    for mesh, placements in cases:
+        own = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in (q, k, v)]
+        whole = distribute_tensor(sink.detach(), mesh, [Replicate()] * mesh.ndim).requires_grad_()
+        made, its_lse = ld.wrap("sinks", results=("o", "lse"))(*own, sink=whole)
+        assert isinstance(made, DTensor) and list(made.placements) == placements
+        close(made.full_tensor().detach(), wanted.detach(), str(placements))
+        close(its_lse.full_tensor().detach(), lse.detach(), str(placements))
+        made.to_local().square().sum().backward()
+        for x, gradient in zip(own, gradients):
+            close(x.grad.full_tensor(), gradient, str(placements))
+    if count == 2:
+        _placed_otherwise(line, q, k, v, sink, wanted)
+
+
+def _placed_otherwise(line, q, k, v, sink, wanted):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    q, k, v, sink = (x.detach() for x in (q, k, v, sink))
+    put = lambda x, p: distribute_tensor(x, line, [p])
+    made = ld.wrap("sinks")(put(q, Replicate()), put(k, Shard(2)), put(v, Shard(2)), sink=put(sink, Replicate()))
+    close(made.full_tensor(), wanted.detach(), "keys")
+    turned = [put(x.transpose(1, 2).contiguous(), Shard(1)) for x in (q, k, v)]
+    made = ld.wrap("sinks", layout="bshd")(*turned, sink=put(sink, Replicate()))
+    close(made.full_tensor().transpose(1, 2), wanted.detach(), "bshd")
+    attend = ld.wrap("sinks", layout="bshd")
+    assert attend.explain(*turned, sink=put(sink, Replicate())).startswith("sinks: scheme gather over 2 ranks")
+    wrong = lathe.ArgumentError
+    heads = [put(x, Shard(1)) for x in (q, k, v)]
+    assert "nothing is sent" in ld.wrap("sinks").explain(*heads, sink=put(sink, Replicate()))
+    refused_alike(wrong, "placed differently", "sinks", (put(q, Shard(1)), *(put(x, Shard(2)) for x in (k, v))), {},
+                  sink=sink)  # fmt: skip
+    refused_alike(wrong, "belong together", "sinks", [put(x, Shard(3)) for x in (q, k, v)], {}, sink=sink)
+    refused_alike(wrong, "'sink': expected all of it along dim h", "sinks", heads, {}, sink=put(sink, Shard(0)))
+    refused_alike(wrong, "'k': expected a DTensor, as other", "sinks", (heads[0], k, v), {}, sink=sink)
+
+
+def compiled():
+    """torch.compile breaks its graph at a call, and goes on behind it."""
+    torch.manual_seed(1)
+    attend = ld.wrap("causal", scheme="gather")
+    run = torch.compile(lambda q: attend(q * 2, q, q, lengths="even") + 1, backend="aot_eager")
+    q = torch.randn(1, 2, 4, 16, dtype=torch.float64, requires_grad=True)
+    made = run(q)
+    (gradient,) = torch.autograd.grad(made.square().sum(), q)
+    again = attend(q * 2, q, q, lengths="even") + 1
+    close(made, again, "compiled")
+    close(gradient, torch.autograd.grad(again.square().sum(), q)[0], "its gradient")

@@ -32,7 +32,7 @@ def _serve(rank, count, store, seconds, pipe):
 class Ranks:
     """`count` processes. run(f, *args): what f(*args) gives on each; f is a function of a module of tests."""
 
-    def __init__(self, count, seconds=10):
+    def __init__(self, count, seconds=60):
         self.count = count
         self.seconds = seconds
         folder = tempfile.mkdtemp()

@@ -56,7 +56,7 @@ def test_gather(two):
 
 def test_three_ranks(three):
     some = ["document", "dropout", "sinks", "forgetting", "alibi"]
-    three.run(cases.attention_specs, ATTENTION, "heads", (4, 0, 9), (7, 6, 0))
+    three.run(cases.attention_specs, [*some, "nsa_selected", "mla_decoupled"], "heads", (4, 0, 9), (7, 6, 0))
     three.run(cases.attention_specs, some, "gather", (4, 0, 9), (7, 6, 0))
 
 
@@ -124,7 +124,28 @@ def test_linear_attention_of_two_ranks(two):
     two.run(cases.linear_is_whole, ["gated_delta", "linear_elu", "flao"], (7, 5), MORE[:1], False)
 
 
+def test_linear_attention_by_positions(two):
+    two.run(cases.by_offset)
+
+
 def test_linear_attention_of_three_ranks(three):
-    three.run(cases.linear_is_whole, STEPS, (4, 6, 3), MORE)
+    some = ["gated_delta", "kda", "gdn2", "rwkv7", "precond_kda", "gla", "linear_elu", "mamba2", "rwkv6", "flao"]
+    three.run(cases.linear_is_whole, some, (4, 6, 3), MORE)
     three.run(cases.linear_is_whole, ["gla", "kda"], (4, 0, 3))
     three.run(cases.linear_is_whole, ["gla", "kda"], (0, 5, 0), (), False)
+
+
+def test_placements_of_dtensors(two):
+    two.run(cases.placed)
+
+
+def test_four_ranks():
+    ranks = Ranks(4)
+    ranks.run(cases.placed)
+    ranks.run(cases.attention_specs, ["document", "sinks"], "gather", (3, 4, 0, 2), (2, 0, 6, 4))
+    ranks.run(cases.linear_is_whole, ["gated_delta", "gla"], (3, 4, 2, 5))
+    ranks.close()
+
+
+def test_compiled(two):
+    two.run(cases.compiled)

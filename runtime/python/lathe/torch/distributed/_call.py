@@ -22,9 +22,10 @@ _RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attenti
 class Sharded:
     """A spec over several ranks: see `wrap`."""
 
-    def __init__(self, op: Op, group, scheme: str, order: str, queries: str, layout: str, results: tuple[str, ...]):
+    def __init__(self, op: Op, group, scheme: str, order: str, queries: str, layout: str, results: tuple[str, ...],
+                 offset: str):  # fmt: skip
         self.op, self.group, self.scheme, self.order, self.queries = op, group, scheme, order, queries
-        self.layout = layout
+        self.layout, self.offset = layout, offset
         self.whole = wrap_one(op, results=results)  # of one rank
         self._ranks: Ranks | None = None
         self.__doc__ = self.whole.__doc__
@@ -45,9 +46,10 @@ class Sharded:
             return placed.call()
         return self.answer(self.run(self._bind(args, named), lengths))
 
-    def run(self, given: dict, lengths=None, ranks: Ranks | None = None, heads: tuple[int, int] | None = None) -> list:
+    def run(self, given: dict, lengths=None, ranks: Ranks | None = None, heads: tuple[int, int] | None = None,
+            whole_q: bool | None = None) -> list:  # fmt: skip
         """given: by name, as the library has dims. heads: the first of all, and how many there are."""
-        problem = self._problem(given, lengths, ranks or self.ranks)
+        problem = self._problem(given, lengths, ranks or self.ranks, whole_q)
         if heads:
             problem.h_first, problem.n_h = heads
         if problem.ranks.count == 1:
@@ -81,11 +83,11 @@ class Sharded:
 
     # ---- arguments ----------------------------------------------------------------------------------------------
 
-    def _bind(self, args, named) -> dict:
+    def _bind(self, args, named, turn: bool = True) -> dict:
         given = named_arguments(self.op.name, self.op.forward.positional, args, named, self._check_known)
         given = {n: x for n, x in given.items() if x is not None}
         check_names(self.op, given)
-        return {n: self._turn(self.op.forward.by_name[n], x) for n, x in given.items()}
+        return {n: self._turn(self.op.forward.by_name[n], x) if turn else x for n, x in given.items()}
 
     def _check_known(self, name: str) -> None:
         if name not in self.whole.names and name not in self.whole.numbers:
@@ -97,7 +99,8 @@ class Sharded:
             return x
         return x.permute(_layout.order(self.layout, self.op, argument))
 
-    def _problem(self, given: dict, lengths, ranks: Ranks) -> Problem:
+    def _problem(self, given: dict, lengths, ranks: Ranks, whole_q: bool | None = None) -> Problem:
+        whole_q = self.queries == "whole" if whole_q is None else whole_q
         tensors = {n: x for n, x in given.items() if isinstance(x, torch.Tensor) and n not in self.whole.numbers}
         numbers = {n: x for n, x in given.items() if n not in tensors}
         for name, x in numbers.items():
@@ -106,9 +109,11 @@ class Sharded:
         if lengths is not None and error is not None:
             raise error
         q_tokens, kv_tokens = self._lengths(tensors, lengths, ranks, error)
-        whole_q = self.queries == "whole"
         kv_shards = Shards(kv_tokens, self.order)
         q_shards = None if whole_q else kv_shards if q_tokens == kv_tokens else Shards(q_tokens, self.order)
+        if self.offset:
+            given = numbers.get(self.offset, self.op.forward.by_name[self.offset].default)
+            numbers[self.offset] = int(given) + kv_shards.runs[ranks.me][0].start
         return Problem(self.op, ranks, tensors, numbers, q_shards, kv_shards)
 
     def _wrong(self, tensors: dict) -> Exception | None:
@@ -131,7 +136,7 @@ class Sharded:
                 raise c.ArgumentError(f"lengths: expected tokens of each rank, 'even' or None, given {lengths!r}")
             return (q,) * ranks.count, (kv,) * ranks.count
         of_q, of_kv = lengths if len(lengths) == 2 and not isinstance(lengths[0], int) else (lengths, lengths)
-        of_q = of_q if self.queries != "whole" else (q,) * ranks.count
+        of_q = of_q if self.queries != "whole" else (q,) * ranks.count  # which all have
         for name, n, given in (("q", q, tuple(of_q)), ("k", kv, tuple(of_kv))):
             if len(given) != ranks.count or given[ranks.me] != n:
                 raise c.ArgumentError(f"lengths: expected {ranks.count} numbers, and {n} tokens of {name} for rank "
@@ -164,6 +169,7 @@ class Sharded:
             ranks=p.ranks.count, b=q.shape[0], h=p.heads, h_kv=p.key_heads, q=p.queries, kv=p.kv_shards.total,
             d=q.shape[3], d_v=v.shape[3], bytes=q.element_size(), whole_q=p.q_shards is None,
             zigzag=self.order == "zigzag", packed=any(n in p.tensors for n in PACKED), trains=p.trains,
+            offset=bool(self.offset),
         )  # fmt: skip
 
 
@@ -176,7 +182,7 @@ def _run_of(scheme: str):
 
 
 def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contiguous", queries: str = "cut",
-         layout: str = "bhsd", results: str | tuple[str, ...] = ()) -> Sharded:  # fmt: skip
+         layout: str = "bhsd", results: str | tuple[str, ...] = (), offset: str = "") -> Sharded:  # fmt: skip
     """A spec as a function of tensors that are shared out to the ranks of a group, with gradients.
 
         attend = lathe.torch.distributed.wrap("causal", mesh["cp"])    # a ProcessGroup, a DeviceMesh of one dim
@@ -190,7 +196,8 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
 
     scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "ring" (the same, one rank
     after the other), "states" (linear attention), "keys" (decoding: queries="whole", each rank has all queries and a
-    shard of the cache); "auto" takes the one that sends least: `attend.explain(q, k, v)`.
+    shard of the cache); "auto" takes the one that sends least: `attend.explain(q, k, v)`. offset: of linear attention,
+    the i32 scalar that the spec adds to at.pos, as `flao_lrpe` does; where a rank's tokens begin is added to it.
 
     A call takes lengths=: tokens of each rank, or (queries, keys); "even"; None: ranks tell each other, and check that
     they make the same call, for which the host waits. DTensors say where they are cut themselves. Under torch.compile
@@ -205,7 +212,9 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
     _one_of("queries", queries, ("cut", "whole"))
     _one_of("layout", layout, ("bhsd", "bshd"))
     results = (results,) if isinstance(results, str) else tuple(results)
-    return Sharded(op, group, scheme, order, queries, layout, results)
+    if offset and (op.kind != "linear_attention" or offset not in {a.name for a in op.forward.scalars if a.is_input}):
+        raise c.ArgumentError(f"offset: expected a scalar of a spec of linear attention, given {offset!r}")
+    return Sharded(op, group, scheme, order, queries, layout, results, offset)
 
 
 def _one_of(name: str, given, known) -> None:

@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
     zigzag: bool
     packed: bool
     trains: bool
-    finals: int = 0
+    offset: bool = False  # linear attention: where a rank's tokens begin is added to a scalar
 
 
 class Verdict(NamedTuple):
