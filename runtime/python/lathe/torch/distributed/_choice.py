@@ -115,7 +115,7 @@ def _no_keys(op: Op, s: Sizes) -> str:
 
 
 def _no_ring(op: Op, s: Sizes) -> str:
-    return "it is not there yet"
+    return "torch has no such scheme here; gather sends as much, all at once"
 
 
 # ---- bytes ------------------------------------------------------------------------------------------------------

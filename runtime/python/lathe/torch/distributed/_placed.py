@@ -51,7 +51,7 @@ class Placed:
             return "keys"
         if any(dim != of_q for dim in others):
             raise c.ArgumentError(f"{self.op.name}: q, k and v are placed differently along dim {i} of the mesh: "
-                                  f"{', '.join(str(self.given[n].placements) for n in OPERANDS if n in self.given)}")  # fmt: skip
+                                  f"{[self.given[n].placements for n in OPERANDS if n in self.given]}")  # fmt: skip
         known = {None: "nothing", 0: "batch", self.heads: "heads", self.tokens: "tokens"}
         if of_q not in known:
             raise c.ArgumentError(f"{self.op.name}: q is sharded by the elements of its rows, which belong together; "

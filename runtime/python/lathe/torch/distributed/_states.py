@@ -20,12 +20,18 @@ from ._ranks import added
 from ._rows import counts_tokens
 
 
+def has_updates(op: Op) -> bool:
+    return any(d.name == "t" and d.times != 1 for a in op.arguments for d in a.dims)
+
+
 def refusal(op: Op, s) -> str:
     """Why a problem is not cut by its tokens, or ""."""
     if s.packed:
         return "packed sequences (cu) may end within a rank's tokens; give every rank whole sequences"
     if s.zigzag:
         return "a state goes through tokens in their order: order='contiguous'"
+    if has_updates(op):
+        return "its tokens make several updates each, which are not cut; give every rank whole sequences"
     of_state = nature(op)
     if of_state.refused:
         return of_state.refused
