@@ -194,9 +194,10 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
     own. Gradients of operands are whole; those of whole inputs are the share of this rank, to be summed over the ranks
     as those of a model's parameters are (DDP, FSDP). Random numbers, positions, at.h are those of one call of all.
 
-    scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "states" (linear attention), "keys" (decoding: queries="whole", each rank has all queries and a
-    shard of the cache); "auto" takes the one that sends least: `attend.explain(q, k, v)`. offset: of linear attention,
-    the i32 scalar that the spec adds to at.pos, as `flao_lrpe` does; where a rank's tokens begin is added to it.
+    scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "states" (linear
+    attention), "keys" (decoding: queries="whole", each rank has all queries and a shard of the cache); "auto" takes
+    the one that sends least: `attend.explain(q, k, v)`. offset: of linear attention, the i32 scalar that the spec adds
+    to at.pos, as `flao_lrpe` does; where a rank's tokens begin is added to it.
 
     A call takes lengths=: tokens of each rank, or (queries, keys); "even"; None: ranks tell each other, and check that
     they make the same call, for which the host waits. DTensors say where they are cut themselves. Under torch.compile
