@@ -292,7 +292,7 @@ linear_files() {
         spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
         [ $spec != kda ] || spills=112 # logarithms of 16 tokens of all channels stay in registers
         [ $spec != rwkv6 ] || spills=112 # the same
-        case $spec in delta_rule | gated_delta) spills=96 ;; esac # where a piece of a sequence lies, a few words a chunk
+        case $spec in delta_rule | gated_delta*) spills=96 ;; esac # where a piece of a sequence lies, a few words a chunk
         for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
@@ -300,7 +300,7 @@ linear_files() {
         for dims in d=64 d=128 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' backward
         done
-        case $spec in delta_rule | gated_delta | kda) spills=256 ;; esac # keys in parts: 52 bytes, which loops load
+        case $spec in delta_rule | gated_delta* | kda) spills=256 ;; esac # keys in parts: 52 bytes, which loops load
         gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a '' backward
     done
     spills=64 # as above
