@@ -11,7 +11,8 @@ import torch.distributed  # noqa: E402
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch has no gloo", allow_module_level=True)
 import distributed_cases as cases  # noqa: E402
-from lathe.torch.distributed._rows import counts_tokens  # noqa: E402
+from lathe._counts import counts_tokens  # noqa: E402
+from lathe.torch.distributed._problem import check_names  # noqa: E402
 from lathe.torch.distributed._states import has_updates  # noqa: E402
 import lathe.torch.distributed as ld  # noqa: E402
 from ranks import Ranks  # noqa: E402
@@ -80,6 +81,14 @@ def test_what_cannot_be_cut_is_refused(two):
     two.run(cases.refusals)
     with pytest.raises(lathe.ArgumentError, match="a spec of rowwise, whose rows know nothing of each other"):
         ld.wrap("rms_norm")
+
+
+def test_states_behind_tokens_are_of_one_rank():
+    with pytest.raises(lathe.UnsupportedError, match="'states': of tokens that are cut there are o, state_out"):
+        ld.wrap("gla", results=("o", "states"))
+    for name in ("states_index", "state_out_index"):
+        with pytest.raises(lathe.ArgumentError, match=f"argument '{name}': not taken by a call over several ranks"):
+            check_names(lathe.load("gla"), {name: None})
 
 
 def test_explain(two):

@@ -212,6 +212,11 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
     _one_of("queries", queries, ("cut", "whole"))
     _one_of("layout", layout, ("bhsd", "bshd"))
     results = (results,) if isinstance(results, str) else tuple(results)
+    for name in results if op.kind == "linear_attention" else ():
+        if name not in _states.RESULTS:
+            known = ", ".join(_states.RESULTS)
+            raise c.UnsupportedError(f"results: '{name}': of tokens that are cut there are {known}; give every rank "
+                                     "whole sequences, and call lathe.torch.wrap")  # fmt: skip
     if offset and (op.kind != "linear_attention" or offset not in {a.name for a in op.forward.scalars if a.is_input}):
         raise c.ArgumentError(f"offset: expected a scalar of a spec of linear attention, given {offset!r}")
     return Sharded(op, group, scheme, order, queries, layout, results, offset)

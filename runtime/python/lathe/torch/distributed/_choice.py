@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import _library as c
+from ..._counts import counts_tokens
 from ..._op import Op
-from ._rows import counts_tokens
 
 SCHEMES = ("heads", "gather", "keys", "ring", "states")
 ORDER = ("heads", "gather", "ring")  # of those that send as much the first; a ring sends what gather does

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ._ranks import Ranks, added
+from ._ranks import Ranks
 from ._shards import Shards
 
 
@@ -84,18 +84,3 @@ class Gather(torch.autograd.Function):
         ranks, shards, dim = ctx.of
         send = [[shards.take(g, dim, r) for g in gradients] for r in range(ranks.count)]
         return None, None, None, *ranks.sums(send, gradients[0].dtype, gradients[0].device)
-
-
-class Share(torch.autograd.Function):
-    """A tensor as it is, that all ranks have; its gradient is the sum of what each rank says."""
-
-    @staticmethod
-    def forward(ctx, ranks, x):
-        ctx.ranks = ranks
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ranks = ctx.ranks
-        come = ranks.gather([gradient], [[gradient.shape]] * ranks.count, gradient.dtype, gradient.device)
-        return None, added([c[0] for c in come])

@@ -60,17 +60,6 @@ class Ranks:
         shapes = [[t.shape for t in send[self.me]]] * self.count
         return [added(list(shares)) for shares in zip(*self.exchange(send, shapes, dtype, device))]
 
-    def shift(self, tensors: list, shapes: list, dtype: torch.dtype, device):
-        """Send to the next rank, and receive from the one before; what comes is ready once `wait` is called."""
-        out = _packed(tensors, dtype, device)
-        into = out.new_empty(sum(prod(s) for s in shapes))
-        to, of = ((self.me + step) % self.count for step in (1, -1))
-        peer = lambda r: r if self.group is None else dist.get_global_rank(self.group, r)
-        ops = [dist.P2POp(dist.isend, out.view(torch.uint8), peer(to), self.group)] if out.numel() else []
-        ops += [dist.P2POp(dist.irecv, into.view(torch.uint8), peer(of), self.group)] if into.numel() else []
-        works = dist.batch_isend_irecv(ops) if ops else []
-        return Arriving(works, out, into, shapes)
-
     def agree(self, mine: dict, device, error: Exception | None = None) -> list[dict]:
         """What every rank says, as integers by name, or the error of a rank that cannot go on."""
         numbers = torch.tensor([int(error is None), *mine.values()], dtype=torch.int64, device=device)
@@ -83,18 +72,6 @@ class Ranks:
         if failed:
             raise c.LatheError(f"rank {failed[0]} has given up before anything was sent; its own error says why")
         return [dict(zip(mine, row[1:])) for row in rows]
-
-
-class Arriving:
-    """Tensors on their way from the rank before."""
-
-    def __init__(self, works, out, into, shapes):
-        self.works, self.out, self.into, self.shapes = works, out, into, shapes
-
-    def wait(self) -> list:
-        for work in self.works:
-            work.wait()
-        return _unpacked(self.into, self.shapes)
 
 
 def _packed(tensors, dtype, device, size: int | None = None):

@@ -12,12 +12,15 @@ from typing import NamedTuple
 import torch
 
 from ... import _library as c
+from ..._counts import counts_tokens
+from ..._nature import Nature, nature
 from ..._op import Op
 from ._attention import context_for
-from ._nature import Nature, nature
 from ._problem import Problem
 from ._ranks import added
-from ._rows import counts_tokens
+
+
+RESULTS = ("o", "state_out", "norm_out")  # of all tokens; the state and its norm are the same on every rank
 
 
 def has_updates(op: Op) -> bool:
@@ -250,5 +253,5 @@ def states(p: Problem, results: tuple[str, ...]) -> list:
     wants_state = any(n in results for n in ("state_out", "norm_out"))
     names = tuple(p.tensors)
     made = States.apply(Work(p, names), wants_state, *p.tensors.values())
-    by_name = dict(zip(("o", "state_out", "norm_out"), made))
+    by_name = dict(zip(RESULTS, made))
     return [by_name[n] for n in results]
