@@ -26,6 +26,8 @@
  *     d<input>                 shaped as the input: the share of this rank, 0 where it has none. The caller
  *                              adds up the shares, as of other parameters. Of own tokens: whole
  *     q_start                  of query row 0 of all among all keys; by default both end together
+ *     used_kv, pages           of keys: those of the rank's own keys, beside a q_start. The first of them is
+ *                              behind all places of the ranks before, in use or not. Of heads: used_kv of all
  *     state, dstate_out        of linear attention: ahead of the first token of all and behind the last one,
  *                              the same everywhere
  *     state_out, dstate        behind the last and ahead of the first token of all, the same everywhere.
@@ -95,9 +97,10 @@ LATHE_API void lathe_threads_destroy(lathe_threads *threads);
 
 /* NCCL, opened at run time (libnccl.so.2). One rank makes an id, which the program carries to the others; all
    open a communicator with it, with their CUDA device current, and wait for each other there. Or the caller
-   has one (ncclComm_t): comm, else NULL, which stays the caller's. A rank that fails aborts the communicator;
-   the others see an error of NCCL's at their next call, and where they wait inside a kernel that never ends,
-   ncclCommAbort by the caller or a time-out of the program ends it. Errors: ARG, CUDA (NCCL is missing, or
+   has one (ncclComm_t): comm, else NULL, which stays the caller's. A rank that fails aborts the communicator,
+   the caller's too, which is not to be destroyed then; the others see an error of NCCL's at their next call,
+   and where they wait inside a kernel that never ends, ncclCommAbort by the caller or a time-out of the
+   program ends it. Tried with a stand-in for NCCL, not yet on GPUs. Errors: ARG, CUDA (NCCL is missing, or
    says what is wrong), MEMORY. */
 enum { LATHE_NCCL_ID_BYTES = 128 };
 typedef struct lathe_nccl lathe_nccl;

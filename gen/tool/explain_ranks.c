@@ -23,19 +23,32 @@ struct rank_call { /* arguments of rank 0 */
     int64_t shape[MAX_ARGS][MAX_DIMS];
 };
 
-static void share(int64_t n, int ranks, int64_t *out)
+static void share(int64_t n, int64_t each, int ranks, int64_t *out)
 {
     for (int r = 0; r < ranks; r++)
-        out[r] = n * (r + 1) / ranks - n * r / ranks;
+        out[r] = (n * (r + 1) / ranks - n * r / ranks) * each;
+}
+
+/* Ranks share whole pages of keys. */
+static void share_all(const struct problem *p, bool linear, struct shares *s)
+{
+    share(p->dim[linear ? SYM_T : SYM_Q], 1, s->ranks, s->q);
+    if (p->paged)
+        share(p->dim[SYM_MOST], p->dim[SYM_PAGE], s->ranks, s->kv);
+    else
+        share(p->dim[linear ? SYM_T : SYM_KV], 1, s->ranks, s->kv);
 }
 
 static int64_t own_size(const struct problem *p, const struct sig_arg *a, struct sig_dim dim,
                         const struct shares *s, bool whole_q)
 {
+    const bool in_pages = p->paged && dim.paged != SYM_ONE;
     const bool of_all = a->role == ROLE_INPUT || a->name[0] == 'd'; /* d<input>: as the input */
     if (dim.sym == SYM_T && dim.literal == 0)
         return s->kv[0] * lathe__times(dim) + dim.plus;
-    if (dim.whole == SYM_ONE && lathe__dim_is(dim, SYM_KV) && a->role != ROLE_INPUT)
+    if (p->paged && lathe__dim_is(dim, SYM_MOST))
+        return s->kv[0] / p->dim[SYM_PAGE];
+    if (!in_pages && dim.whole == SYM_ONE && lathe__dim_is(dim, SYM_KV) && a->role != ROLE_INPUT)
         return s->kv[0];
     if (lathe__dim_is(dim, SYM_Q) && !whole_q && (!of_all || a->dtype_role != DTYPE_USUAL))
         return s->q[0];
@@ -50,7 +63,9 @@ static void rank_arguments(const struct signature *sig, const struct problem *p,
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         const bool gradient = lathe__is_result(a) && a->name[0] == 'd' && a->dtype_role == DTYPE_USUAL;
-        if (!arg_in(p->present, i) || a->role >= ROLE_Q_START || gradient)
+        const bool given =
+            arg_in(p->present, i) || (a->role == ROLE_Q_START && whole_q); /* as decoding says it */
+        if (!given || a->role > ROLE_Q_START || gradient)
             continue;
         for (int d = 0; d < a->ndim; d++)
             out->shape[out->n][d] = own_size(p, a, a->dim[d], s, whole_q);
@@ -111,8 +126,7 @@ int explain_ranks(struct facts *f, const struct options *o, const struct signatu
     lathe_spec *spec = NULL;
     lathe_error err = {0};
     const bool linear = p->dim[SYM_T] >= 0;
-    share(linear ? p->dim[SYM_T] : p->dim[SYM_Q], s.ranks, s.q);
-    share(linear ? p->dim[SYM_T] : p->dim[SYM_KV], s.ranks, s.kv);
+    share_all(p, linear, &s);
     host.device = LATHE_DEVICE_HOST;
     host.cache_dir = "";
     lathe_status status = lathe_ctx_create(&ctx, &host, &err);

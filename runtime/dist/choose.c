@@ -43,11 +43,13 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
         {"mask_kept", false, false,
          "launches of a scheme share their workspace, and no map of tiles is kept in it"},
         {"part_o", false, false, "parts of rows are merged by the scheme"},
-        {"cu_q", true, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
-        {"cu_kv", true, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
+        {"cu_q", false, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
+        {"cu_kv", false, true, "packed sequences are cut between ranks; give heads, or a mask of documents"},
         {"used_kv", true, true, "keys in use count from the first key of all; give heads or keys"},
         {"cu", false, false, "packed sequences are cut between ranks; give each sequence a batch of its own"},
         {"state_index", false, false, "states of a pool are not carried from rank to rank; give state"},
+        {"states_index", false, false,
+         "states behind tokens are left by a call that has all tokens ahead of them; ask for state_out"},
         {"pages", true, false, "pages are of the keys of one rank; give keys"},
     };
     for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++) {
@@ -59,6 +61,19 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
                                LIST[i].why);
     }
     return LATHE_OK;
+}
+
+/* Lists say of each sequence how many keys this rank has, and not where its queries are among those of all.
+ */
+static lathe_status check_lists(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
+{
+    const char *const list = is_given(d, "pages") ? "pages" : "used_kv";
+    if (which != LATHE_SCHEME_KEYS || !is_given(d, list) || is_given(d, "q_start"))
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG,
+                       "argument 'q_start': expected it beside '%s', which says how many keys of a sequence "
+                       "this rank has, and not how many there are in all",
+                       list);
 }
 
 static lathe_status check_whole_q(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
@@ -86,6 +101,7 @@ static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which,
         return lathe__fail(err, LATHE_UNSUPPORTED, "tokens of a rank follow each other: contiguous shards");
     TRY(check_whole_q(d, which, err));
     TRY(check_given(d, which, err));
+    TRY(check_lists(d, which, err));
     if (which == LATHE_SCHEME_KEYS && d->o.shards != LATHE_SHARDS_CONTIGUOUS)
         return lathe__fail(err, LATHE_UNSUPPORTED, "keys of a rank follow each other: contiguous shards");
     if (cuts_queries && !lathe__spec_by_query(d->spec, &line))
@@ -179,7 +195,7 @@ static void even_shape(const struct lathe_dist *d, const lathe_arg_info *info, c
         const bool own = !info->is_input && !lathe__dist_is_share(d, info->name);
         if (strcmp(dim, "t") == 0)
             shape[k] = info->dim[k].times * e->kv[0] + info->dim[k].plus;
-        else if (own && strcmp(dim, "kv") == 0)
+        else if (own && strcmp(dim, "kv") == 0 && !is_given(d, "pages"))
             shape[k] = e->kv[0];
         else if (own && strcmp(dim, "q") == 0 && !d->o.whole_q)
             shape[k] = e->q[0];

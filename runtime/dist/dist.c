@@ -106,6 +106,13 @@ static bool is_linear(const struct lathe_dist *d)
     return lathe__spec_carry(d->spec, &reverse, why, sizeof why) >= 0;
 }
 
+/* Keys of this rank: in pages, as many as the list of pages has room for. */
+static int64_t keys_of_rank(const struct lathe_dist *d, const struct tensor *k)
+{
+    const struct tensor *pages = find(d, "pages");
+    return pages && pages->ndim == 2 ? pages->shape[1] * k->shape[2] : k->shape[2];
+}
+
 static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o, lathe_error *err)
 {
     const struct tensor *q = find(d, "q");
@@ -125,7 +132,8 @@ static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o
                            (long long)d->h_kv, (long long)d->h);
     TRY(count_tokens(d, "q_tokens", o->q_tokens, q->shape[2], zigzag && !o->whole_q, &d->q_tokens, &d->q_all,
                      err));
-    TRY(count_tokens(d, "kv_tokens", o->kv_tokens, k->shape[2], zigzag, &d->kv_tokens, &d->kv_all, err));
+    TRY(count_tokens(d, "kv_tokens", o->kv_tokens, keys_of_rank(d, k), zigzag, &d->kv_tokens, &d->kv_all,
+                     err));
     if (o->whole_q)
         d->q_all = q->shape[2];
     return LATHE_OK;

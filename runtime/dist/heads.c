@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-enum { MOST_BACK = 16 };
-
 struct route {         /* a tensor [b, heads, tokens, ..] on its way */
     struct tensor own; /* the caller's, of all heads */
     struct tensor all; /* of all tokens */
@@ -114,7 +112,7 @@ static bool has_route(const struct walk *w, const lathe_arg_info *info, struct r
 
 static lathe_status steps(struct walk *w)
 {
-    struct route back[MOST_BACK];
+    struct route back[MOST_IN_CALL];
     struct route r;
     struct call c = {0};
     struct local l = {.cut_heads = true};
@@ -131,7 +129,7 @@ static lathe_status steps(struct walk *w)
         lathe__dist_put(&c, r.all);
         if (info.role != LATHE_ROLE_RESULT)
             TRY(move(w, &r, true));
-        else if (n_back < MOST_BACK)
+        else
             back[n_back++] = r;
     }
     TRY(n > 0 ? lathe__dist_local(w, &c, &l) : lathe__dist_clear_shares(w));

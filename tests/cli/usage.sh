@@ -91,6 +91,7 @@ expect 0 '44 % are left out, 44 % need no mask' '' "$LATHE" $part --set kv_start
 expect 0 '100 % are left out' '' "$LATHE" $part --set kv_start=3072
 expect 0 'scheme heads, rank 0 of 4' '' "$LATHE" explain causal --problem h=4,q=64,d=16 --ranks 4
 expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem h=4,q=1,kv=64,d=16 --ranks 3
+expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem b=2,h=4,q=1,d=16,pages=i32,most=7,page=16,pool=14,used_kv=i32 --ranks 3
 expect 0 'scheme states, rank 0 of 4' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 4 --pass backward
 expect 0 'each rank calls it with its own rows' '' "$LATHE" explain rms_norm --ranks 2
 expect 2 '' '--ranks: expected at most 256, given 257' "$LATHE" explain causal --ranks 257

@@ -271,6 +271,47 @@ TEST(what_is_refused_says_why)
     close_bench(&b);
 }
 
+/* Lists of sequences, whose places among all keys nobody knows. */
+TEST(lists_that_a_scheme_does_not_take_say_why)
+{
+    const int32_t none[B * TOKENS] = {0};
+    const lathe_dist_options keys = {.scheme = LATHE_SCHEME_KEYS, .whole_q = 1};
+    struct bench b;
+    open_bench(&b, "alibi", TOKENS);
+    give_i32(&b, "used_kv", none);
+    CHECK_EQ(refuse(&b, &keys, "argument 'q_start': expected it beside 'used_kv'"), LATHE_ARG);
+    give_i32(&b, "cu_q", none);
+    CHECK_EQ(refuse(&b, &keys, "argument 'cu_q' is not taken: packed sequences are cut between ranks"),
+             LATHE_UNSUPPORTED);
+    close_bench(&b);
+    open_bench(&b, "linear", TOKENS);
+    give_i32(&b, "states_index", none);
+    CHECK_EQ(refuse(&b, NULL, "argument 'states_index' is not taken"), LATHE_UNSUPPORTED);
+    close_bench(&b);
+}
+
+/* Rank 1 has keys of one sequence alone, which is the longer one. */
+TEST(caches_with_keys_in_use_and_in_pages)
+{
+    static const int64_t edge[] = {0, 16, TOKENS};
+    const int32_t used[B] = {TOKENS, 13};
+    const int32_t q_start = 10;
+    for (int paged = 0; paged < 2; paged++)
+        for (int whichever = 0; whichever < 2; whichever++) {
+            struct bench b;
+            open_bench(&b, "alibi", 6);
+            give_i32(&b, "used_kv", used);
+            give_i32(&b, "q_start", &q_start);
+            b.options.scheme = whichever ? LATHE_SCHEME_AUTO : LATHE_SCHEME_KEYS;
+            b.options.whole_q = 1;
+            b.paged = paged;
+            whole(&b, LATHE_FORWARD);
+            run(&b, 2, Q_EDGE[1], edge);
+            compare(&b, "alibi", 1e-9);
+            close_bench(&b);
+        }
+}
+
 TEST(a_state_that_cannot_be_carried_says_why)
 {
     struct bench b;

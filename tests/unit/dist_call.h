@@ -26,6 +26,7 @@ enum {
     D2 = 8,
     FREE = 40,
     RANKS = 4,
+    PAGE = 4,
     MOST = 40,
     MOST_SPECS = 64
 };
@@ -54,6 +55,7 @@ struct bench {
     lathe_dtype dtype; /* of floats; those that are f32 beside f16 are so */
     pthread_mutex_t lock;
     lathe_threads *group;
+    bool paged;       /* a rank's keys lie in pages of its own */
     bool nccl;        /* ranks are connected by tests/cli/fake_nccl.c */
     int failing;      /* a rank that launches with another shape; -1: none */
     bool fails_early; /* it cannot even make its object */
@@ -189,6 +191,21 @@ static inline void open_bench(struct bench *b, const char *spec, int64_t q)
     open_bench_of(b, spec, q, LATHE_F64);
 }
 
+/* An argument that is rarely there. */
+static inline void give_i32(struct bench *b, const char *name, const int32_t *data)
+{
+    const int i = lathe__arg_find(sig_of(b, LATHE_FORWARD), name, 0);
+    struct value *v = &b->value[b->n++];
+    CHECK(i >= 0 && b->n < MOST);
+    *v = (struct value){.is = sig_of(b, LATHE_FORWARD)->arg[i], .count = 1};
+    memcpy(v->name, v->is.name, sizeof v->name);
+    for (int d = 0; d < v->is.ndim; d++)
+        v->count *= v->shape[d] = size_of(b, v->is.dim[d]);
+    v->arg = (lathe_arg){v->name, calloc((size_t)v->count + 1, 8), LATHE_I32, v->is.ndim, v->shape, NULL};
+    CHECK(v->arg.data != NULL);
+    memcpy(v->arg.data, data, (size_t)v->count * sizeof *data);
+}
+
 static inline void close_bench(struct bench *b)
 {
     for (int i = 0; i < b->n; i++) {
@@ -297,6 +314,54 @@ struct part {
     int64_t shape[MOST][MAX_DIMS], count[MOST];
 };
 
+/* Keys in use of each sequence: those that this rank has of them. */
+static inline void cut_used(const struct part *p, int k)
+{
+    const int64_t *edge = p->b->kv_edge + p->rank;
+    for (int64_t s = 0; s < p->count[k]; s++) {
+        const int64_t used = ((const int32_t *)p->arg[k].data)[s] - edge[0];
+        const int64_t most = edge[1] - edge[0];
+        ((int32_t *)p->arg[k].data)[s] = (int32_t)(used < 0 ? 0 : used > most ? most : used);
+    }
+}
+
+/* [b,h_kv,kv,d] -> [b * kv / PAGE,h_kv,PAGE,d], f64. */
+static inline void put_in_pages(struct part *p, int k)
+{
+    const int64_t keys = p->shape[k][2];
+    const int64_t d = p->shape[k][3];
+    const double *from = p->arg[k].data;
+    double *to = malloc((size_t)p->count[k] * 8 + 8);
+    CHECK(to != NULL && keys % PAGE == 0);
+    for (int64_t i = 0; i < p->count[k]; i++) {
+        const int64_t key = i / d % keys;
+        const int64_t head = i / d / keys % H_KV;
+        const int64_t page = i / d / keys / H_KV * (keys / PAGE) + key / PAGE;
+        to[((page * H_KV + head) * PAGE + key % PAGE) * d + i % d] = from[i];
+    }
+    free(p->arg[k].data);
+    p->arg[k].data = to;
+    p->shape[k][0] *= keys / PAGE;
+    p->shape[k][2] = PAGE;
+}
+
+static inline void take_pages(struct part *p)
+{
+    const int k = p->n++;
+    const int64_t most = (p->b->kv_edge[p->rank + 1] - p->b->kv_edge[p->rank]) / PAGE;
+    int32_t *pages = malloc((size_t)(B * most) * sizeof *pages + 8);
+    CHECK(pages != NULL);
+    for (int i = 0; i < k; i++)
+        if (strcmp(p->arg[i].name, "k") == 0 || strcmp(p->arg[i].name, "v") == 0)
+            put_in_pages(p, i);
+    for (int64_t i = 0; i < B * most; i++)
+        pages[i] = (int32_t)i;
+    p->shape[k][0] = B;
+    p->shape[k][1] = most;
+    p->of[k] = find(p->b, "q");
+    p->arg[k] = (lathe_arg){"pages", pages, LATHE_I32, 2, p->shape[k], NULL};
+}
+
 static inline void take(struct part *p)
 {
     struct bench *b = p->b;
@@ -320,7 +385,11 @@ static inline void take(struct part *p)
             dtype_store(v->arg.dtype, own, j, (double)NAN);
         p->of[k] = v;
         p->arg[p->n++] = (lathe_arg){v->name, own, v->arg.dtype, v->arg.ndim, p->shape[k], NULL};
+        if (strcmp(v->name, "used_kv") == 0)
+            cut_used(p, k);
     }
+    if (b->paged)
+        take_pages(p);
 }
 
 /* Results go to the whole's: shares are added, what all ranks have is the same. */
