@@ -153,7 +153,8 @@ typedef struct CUstream_st
  *     state_out_index i32 [seqs]: the slot that is written, where it is another one: -1 in state_index then
  *     begins without a state, -1 here is not kept;
  *     states [kept,h,d,d_v], norms [kept,h,d] and states_index i32 [b,t]: the state behind each token goes to
- *     its place in states, -1: nowhere. state_out or states may lie where state does, no other result may.
+ *     its place in states, -1: nowhere. state_out or states may lie where state does, no other result may;
+ *     neither is then written where another sequence begins.
  *
  * Arguments of LATHE_BACKWARD. Gradients of results are called seeds. "f32" is f64 beside f64 tensors.
  *     required    what the forward pass reads; the seed of its first result: do, dy

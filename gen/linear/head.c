@@ -150,6 +150,30 @@ static lathe_status take_slots(struct linear_head *head, lathe_error *err)
     return status == LATHE_OK && two ? require_unread(head, n, err) : status;
 }
 
+static bool has_token(const struct linear_head *head, int64_t sequence, int64_t token)
+{
+    const int64_t t = host_dim(head->call, SYM_T);
+    return host_arg(head->call, "cu") ? head->start[sequence] <= token && token < head->start[sequence + 1]
+                                      : token / t == sequence;
+}
+
+/* Where states behind tokens are written over those that are read: the same of these. */
+static lathe_status require_unread_places(const struct linear_head *head, int64_t tokens, lathe_error *err)
+{
+    const lathe_arg *from = host_arg(head->call, "state");
+    const lathe_arg *to = host_arg(head->call, "states");
+    const bool over = from && to && from->data && from->data == to->data;
+    for (int64_t i = 0; i < tokens && over; i++)
+        for (int64_t k = 0; k < host_dim(head->call, SYM_SEQS) && head->kept[i] >= 0; k++)
+            if (head->kept[i] == head->slot[k] && !has_token(head, k, i))
+                return lathe__fail(
+                    err, LATHE_ARG,
+                    "argument 'states_index': expected places that no other sequence reads, as 'states' lies "
+                    "over 'state', given %lld for token %lld, which sequence %lld reads",
+                    (long long)head->kept[i], (long long)i, (long long)k);
+    return LATHE_OK;
+}
+
 /* Places of states behind tokens, each of one token; none beyond the last sequence. */
 static lathe_status take_kept(struct linear_head *head, lathe_error *err)
 {
@@ -172,7 +196,8 @@ static lathe_status take_kept(struct linear_head *head, lathe_error *err)
                 "token %lld of batch %lld",
                 (long long)kept - 1, (long long)head->kept[i], (long long)(i % t), (long long)(i / t));
     }
-    return require_own_slots("states_index", "token", head->kept, n, err);
+    TRY(require_own_slots("states_index", "token", head->kept, n, err));
+    return require_unread_places(head, n, err);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------- */

@@ -212,6 +212,27 @@ TEST(places_of_states_are_checked)
     close_bench(&b);
 }
 
+/* A place over the state that a sequence begins with is one of its own tokens. */
+TEST(states_behind_tokens_leave_states_of_others)
+{
+    int32_t places[4][3] = {{0, -1, -1}, {-1, -1, -1}, {-1, 2, -1}, {-1, -1, -1}};
+    const int64_t kept[] = {4, 1, 2, 2};
+    const int64_t tokens[] = {4, 3};
+    lathe_arg args[MOST_ARGS];
+    struct bench b;
+    open_bench(&b, "return linear_attention {}", &FOUR);
+    int n = select_args(&b, 0, "", args);
+    args[n++] = (lathe_arg){"states", data(&b, "state"), LATHE_F64, 4, kept, NULL};
+    args[n++] = (lathe_arg){"states_index", places, LATHE_I32, 2, tokens, NULL};
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_OK);
+    places[1][0] = 3;
+    CHECK(host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err) == LATHE_ARG);
+    CHECK_HAS(b.err.text,
+              "argument 'states_index': expected places that no other sequence reads, as 'states' "
+              "lies over 'state', given 3 for token 3, which sequence 3 reads");
+    close_bench(&b);
+}
+
 /* A state in bf16 is what its numbers are in f64; beside it all states have 16 bits. */
 TEST(states_have_16_bits)
 {
