@@ -54,10 +54,6 @@ enum second_pair { /* what a template does with q2 and k2: it has none, they are
                    PAIR_READ
 };
 
-/* k and v of 8 bits: there are none, or they become what kernels multiply ahead of the kernel, or as it reads
- * them. */
-enum narrow_keys { NARROW_NONE, NARROW_AHEAD, NARROW_READ };
-
 struct attention_plan { /* of the forward kernel, whether it is what is asked for or runs in front */
     int bm, bn, stages, warps;
     bool q_in_regs;
@@ -75,7 +71,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
     enum second_pair pair;
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
-    enum narrow_keys narrow;
+    bool widens_keys; /* k or v has 8 bits: a kernel ahead widens it to the dtype of q */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

@@ -185,11 +185,10 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
     return false;
 }
 
-static enum narrow_keys find_narrow(const struct kernel_request *r)
+static bool has_narrow_keys(const struct kernel_request *r)
 {
-    const bool any = lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ||
-                     lathe__narrow_dtype(r->sig, r->problem, "v") != LATHE_NONE;
-    return any ? NARROW_AHEAD : NARROW_NONE;
+    return lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ||
+           lathe__narrow_dtype(r->sig, r->problem, "v") != LATHE_NONE;
 }
 
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)
@@ -197,7 +196,7 @@ bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, cha
     if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
-    plan->attention.narrow = find_narrow(r);
+    plan->attention.widens_keys = has_narrow_keys(r);
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
                 sizeof plan->attention.rows);
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);
