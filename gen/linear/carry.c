@@ -54,14 +54,26 @@ static bool writes_nothing(const struct ir *ir)
     return true;
 }
 
-static int counting_line(const struct ir *ir)
+static int line_by(const struct ir *ir, const struct shard_axis *axis)
 {
-    static const struct shard_axis axis = {AT_T, AT_LEN_T, AT_POS, SYM_T};
     const struct ir_fn *fn[LINEAR_SLOTS + 1] = {&ir->scale};
     for (int k = 0; k < LINEAR_SLOTS; k++)
         fn[k + 1] = &ir->linear.slot[k];
-    const int line = shards_line(ir, fn, LINEAR_SLOTS + 1, &axis);
-    return line >= 0 ? line : shards_mods_line(ir, &axis);
+    const int line = shards_line(ir, fn, LINEAR_SLOTS + 1, axis);
+    return line >= 0 ? line : shards_mods_line(ir, axis);
+}
+
+static int counting_line(const struct ir *ir)
+{
+    static const struct shard_axis axis = {AT_T, AT_LEN_T, AT_POS, SYM_T};
+    return line_by(ir, &axis);
+}
+
+/* A matrix over the key channels is a state of d value channels: what reads d_v would come out otherwise. */
+static int width_line(const struct ir *ir)
+{
+    static const struct shard_axis axis = {-1, AT_D_V, -1, -1};
+    return line_by(ir, &axis);
 }
 
 enum carry linear_carry(const struct ir *ir, char *why, size_t size)
@@ -70,6 +82,7 @@ enum carry linear_carry(const struct ir *ir, char *why, size_t size)
     const enum decay_form decay = linear_decay_form(ir);
     const bool mixed = l->delta.n_roots > 0 || linear_has_vectors(ir);
     const int line = counting_line(ir);
+    const int width = mixed ? width_line(ir) : -1;
     why[0] = 0;
     if (line >= 0)
         snprintf(
@@ -83,6 +96,12 @@ enum carry linear_carry(const struct ir *ir, char *why, size_t size)
                  "with causal = false every token reads the sum over all tokens, which is not there before "
                  "the last "
                  "part is computed");
+    else if (width >= 0)
+        snprintf(
+            why, size,
+            "line %d of the spec reads at.d_v, and beside a delta rule or a reader it is found out with d "
+            "value channels how a state is carried over tokens; give that number as a scalar input",
+            width);
     else if (mixed && (decay == DECAY_VALUE || l->normalise))
         snprintf(why, size,
                  "beside the delta rule or a reader, a decay by value channel or a sum of keys is not "

@@ -61,9 +61,9 @@ int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BY
 int lathe__part_options(const struct source *source, char options[MAX_COMPILED_PARTS][OPTION_BYTES]);
 
 /* Compile for every arch ("sm_90a", "sm_80", "compute_90") and bundle: cubins, plus PTX for archs that run
-   forward (no 'a' suffix). *image is a fatbin; one bare cubin where no bundler was found (*log says so).
-   *log: what the compiler and the bundler said, never NULL on success. Both are malloc'd, the caller's. `log`
-   may be NULL. Errors: COMPILE (file, line, text of the first error), MEMORY. */
+   forward (no 'a' suffix) and for virtual ones. *image is a fatbin; one bare cubin where no bundler was found
+   (*log says so). *log: what the compiler and the bundler said, never NULL on success. Both are malloc'd, the
+   caller's. `log` may be NULL. Errors: COMPILE (file, line, text of the first error), MEMORY. */
 lathe_status lathe__compile(const struct source *source, const char *const *archs, int n_archs,
                             unsigned char **image, size_t *size, char **log, const struct compiler *compiler,
                             lathe_error *err);

@@ -325,6 +325,9 @@ TEST(a_state_that_cannot_be_carried_says_why)
     open_bench(&b, "return linear_attention { scale = function(at) return f32(at.len_t) end }", TOKENS);
     CHECK_EQ(refuse(&b, NULL, "line 1 of the spec reads at.t, at.pos or at.len_t"), LATHE_UNSUPPORTED);
     close_bench(&b);
+    open_bench(&b, "return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }", TOKENS);
+    CHECK_EQ(refuse(&b, NULL, "line 1 of the spec reads at.d_v"), LATHE_UNSUPPORTED);
+    close_bench(&b);
 }
 
 TEST(auto_takes_what_sends_least_and_says_why)

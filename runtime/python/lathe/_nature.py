@@ -24,6 +24,7 @@ class Nature(NamedTuple):
     mixes: bool = False  # a matrix takes a state further, else factors do
     by_column: bool = False  # the factors of a row of the state differ
     has_norm: bool = False
+    reads_width: bool = False  # another number of value channels takes a state another way
 
     @property
     def whole(self) -> bool:
@@ -87,4 +88,14 @@ def _look(op: Op) -> Nature:
         return Nature("its state goes another way for each value channel, besides a delta rule")
     factors = trial.run(v=zero, state=np.ones_like(trial.state))[1]
     by_column = not mixes and bool((factors != factors[..., :1]).any())
-    return Nature("", past, future, mixes, by_column, trial.has_norm)
+    return Nature("", past, future, mixes, by_column, trial.has_norm, _reads_width(trial, alike))
+
+
+def _reads_width(trial: _Trial, alike) -> bool:
+    """alike: what becomes of a state whose columns are the same. Inputs over d_v are looked at where a call is made."""
+    if any(d.name == "d_v" for a in trial.op.forward.tensors if a.is_input for d in a.dims):
+        return False
+    columns = 2 * _D
+    state = np.repeat(trial.state[..., :1], columns, -1)
+    wide = trial.run(v=np.zeros((1, 2, _T, columns)), state=state)[1]
+    return bool((wide[..., :1] != alike[..., :1]).any())

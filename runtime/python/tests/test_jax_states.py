@@ -106,11 +106,23 @@ def test_sums_of_keys_go_along():
     agree(f, lambda t: lathe.jax.wrap("linear_elu", results=results)(**t), given)
 
 
-def test_factors_of_wide_values():
-    """Of a decay by key channel 16 columns of a state tell, whatever the others are."""
-    given, specs = draw("gla")
+BY_WIDTH = "return linear_attention { decay = function(at) return -2.0 / at.d_v end }"
+
+
+@pytest.mark.parametrize("spec", ["gla", BY_WIDTH], ids=["gla", "by_width"])
+def test_factors_of_wide_values(spec):
+    """Of a decay by key channel 16 columns of a state tell, whatever the others are; not where it reads at.d_v."""
+    given, specs = draw(spec)
     given["v"] = jnp.concatenate([given["v"], 1 - given["v"], 2 * given["v"]], -1)
-    agree(shard(lathe.jax.wrap("gla", states="s"), specs, TOKENS), lambda t: lathe.jax.wrap("gla")(**t), given)
+    agree(shard(lathe.jax.wrap(spec, states="s"), specs, TOKENS), lambda t: lathe.jax.wrap(spec)(**t), given)
+
+
+def test_a_rule_that_goes_by_the_number_of_value_channels():
+    spec = "return linear_attention { delta = function(at) return 8.0 / at.d_v end }"
+    given, specs = draw(spec)
+    given["v"] = jnp.concatenate([given["v"], 1 - given["v"]], -1)
+    with pytest.raises(lathe.UnsupportedError, match="reads at.d_v, which is not d"):
+        shard(lathe.jax.wrap(spec, states="s"), specs, TOKENS)(given)
 
 
 @pytest.mark.parametrize("devices", [2, 4])

@@ -12,6 +12,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("torch has no gloo", allow_module_level=True)
 import distributed_cases as cases  # noqa: E402
 from lathe._counts import counts_tokens  # noqa: E402
+from lathe._nature import nature  # noqa: E402
 from lathe.torch.distributed._problem import check_names  # noqa: E402
 from lathe.torch.distributed._states import has_updates  # noqa: E402
 import lathe.torch.distributed as ld  # noqa: E402
@@ -81,6 +82,13 @@ def test_what_cannot_be_cut_is_refused(two):
     two.run(cases.refusals)
     with pytest.raises(lathe.ArgumentError, match="a spec of rowwise, whose rows know nothing of each other"):
         ld.wrap("rms_norm")
+
+
+def test_a_state_that_goes_by_the_number_of_value_channels():
+    rule = "return linear_attention {{ delta = function(at) return {} end }}"
+    assert nature(lathe.compile(rule.format("8.0 / at.d_v"))).reads_width
+    assert not nature(lathe.compile(rule.format("8.0 / at.d"))).reads_width
+    assert not any(nature(lathe.load(n)).reads_width for n in STEPS)
 
 
 def test_states_behind_tokens_are_of_one_rank():

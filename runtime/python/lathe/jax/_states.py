@@ -78,6 +78,11 @@ class StatesFunction(Function):
                 f"states: argument '{columns[0]}' is over d_v, which is not d, and stands in the way of finding what "
                 "becomes of a state; jax.lax.all_to_all shards heads instead"
             )
+        if self.nature.mixes and d != d_v and devices > 2 and self.nature.reads_width:
+            raise c.UnsupportedError(
+                f"states: {self.op.name} reads at.d_v, which is not d, and what becomes of a state is found with d "
+                "value channels; give that number as a scalar input"
+            )
         return given
 
     def _over_columns(self, given: dict) -> list[str]:
@@ -109,7 +114,8 @@ class StatesFunction(Function):
         """What becomes of a state: a matrix [seqs, h, d, d], or a factor of each element."""
         v, one = have["v"], self._state(have, 1)
         if not self.nature.mixes:
-            if not self.nature.by_column and not self._over_columns(have):  # one column tells, kernels take 16
+            alike = not self.nature.by_column and not self.nature.reads_width and not self._over_columns(have)
+            if alike:  # one column tells, kernels take 16
                 one, v = State(one.s[..., :16], one.z), v[..., :16]
             return self._behind(have | {"v": jnp.zeros_like(v)}, numbers, one).s
         d = one.s.shape[2]

@@ -41,6 +41,9 @@ def refusal(op: Op, s) -> str:
     if of_state.mixes and s.ranks > 2 and s.d != s.d_v and any(d.name == "d_v" for a in op.arguments for d in a.dims
                                                                if a.is_input):  # fmt: skip
         return "an input over d_v, which is not d, stands in the way of finding what becomes of a state"
+    if of_state.mixes and s.ranks > 2 and s.d != s.d_v and of_state.reads_width:
+        return ("it reads at.d_v, which is not d, and what becomes of a state is found with d value channels; give "
+                "that number as a scalar input")  # fmt: skip
     counted = "" if s.offset else counts_tokens(op)
     return counted and (f"{counted}, and the tokens of a rank are not all; where an i32 scalar of the spec is added to "
                         "them, wrap(offset=NAME) gives it")  # fmt: skip
