@@ -1,5 +1,7 @@
 """lathe.jax: layouts, scalars that change from call to call, integers, results by default."""
 
+from types import SimpleNamespace
+
 import lathe
 import numpy as np
 import pytest
@@ -253,3 +255,12 @@ def test_keys_and_values_of_8_bits():
         k8, v8 = (4 * k).astype(kind), (4 * v).astype(kind)
         wanted = op(q, k8.astype(jnp.float32), v8.astype(jnp.float32))
         np.testing.assert_array_equal(np.asarray(op(q, k8, v8)), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("ordinals, wanted", [([0], {0: 0}), ([2], {0: 2}), ([-1], {0: 0}), ([1, 3], {1: 1, 3: 3})])
+def test_the_gpus_of_a_process(ordinals, wanted, monkeypatch):
+    """A process may have but one of several GPUs: jax.distributed.initialize(local_device_ids=2)."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(local_hardware_id=n) for n in ordinals])
+    monkeypatch.setattr(launch, "tells_devices", lambda: True)
+    assert launch._devices() == wanted

@@ -131,7 +131,7 @@ def _devices() -> dict[int, int]:
         raise c.UnsupportedError("lathe.jax: expected one GPU in a process, given several, of which this jaxlib does "
                                  "not tell a kernel its own; take a newer one, or start a process for each GPU "
                                  "(jax.distributed), with CUDA_VISIBLE_DEVICES")  # fmt: skip
-    return {n: n for n in ordinals} if len(ordinals) > 1 else {0: 0}
+    return {n: n for n in ordinals} if len(ordinals) > 1 else {0: max(ordinals[0], 0)}  # -1: it is not said
 
 
 def run(work: Pass, arrays) -> tuple:
