@@ -111,11 +111,11 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, o):
+    def __init__(self, o, attend=None):
         super().__init__()
         self.dtype = o.dtype
         self.add_and_norm, self.loss = lathe_parts() if o.by == "lathe" else torch_parts()
-        attend = ATTENTION[o.by](o)
+        attend = attend or ATTENTION[o.by](o)
         self.embedding = nn.Embedding(o.words, o.width)
         self.blocks = nn.ModuleList(Block(o, attend, self.add_and_norm) for _ in range(o.layers))
         self.norm = nn.Parameter(torch.ones(o.width))
@@ -124,14 +124,15 @@ class GPT(nn.Module):
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02)
 
-    def forward(self, tokens, targets):
+    def forward(self, tokens, targets=None):
+        """The loss; without targets the logits."""
         stream = self.embedding(tokens).to(self.dtype)
         branch = torch.zeros_like(stream)
         for block in self.blocks:
             branch, stream = block(branch, stream)
         _, x = self.add_and_norm(branch, stream, self.norm)
         logits = self.head(x)
-        return self.loss(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return logits if targets is None else self.loss(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
 def make_optimizer(o, model):

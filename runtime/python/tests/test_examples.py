@@ -1,6 +1,7 @@
-"""examples/torch: each idiom beside FlexAttention, each recipe beside plain torch, and the GPT that trains."""
+"""examples/torch: idioms beside FlexAttention, recipes beside plain torch, GPTs that train, on one rank or more."""
 
 import pathlib
+import subprocess
 import sys
 
 import lathe
@@ -120,6 +121,33 @@ def test_the_gpt_learns_as_with_torch():
         losses[o.by], _ = gpt.train(o)
     assert losses["lathe"][-1] < losses["lathe"][0] - 0.3
     torch.testing.assert_close(torch.tensor(losses["lathe"]), torch.tensor(losses["sdpa"]), rtol=2e-4, atol=2e-4)
+
+
+gloo = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+                          reason="torch has no gloo")  # fmt: skip
+
+
+def ranks_say(*words):
+    ran = subprocess.run([sys.executable, *words], cwd=EXAMPLES, capture_output=True, text=True, timeout=120)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+@gloo
+@pytest.mark.parametrize("words", [
+    "", "--ranks 3 --scheme gather,keys --mask document --parameters ddp --steps 3",
+    "--scheme heads,states --parameters fsdp --steps 3",
+])  # fmt: skip
+def test_the_gpt_of_several_ranks_is_that_of_one(words):
+    code, said = ranks_say("long.py", "--device", "cpu", *words.split())
+    assert code == 0 and said.count(" step 0  loss ") == (2 if words else 4), said
+
+
+@gloo
+def test_gradients_that_no_one_adds_up_are_noticed():
+    finish = "lambda self, loss: long.dist.all_reduce(loss.detach()) or loss.item() / 2"
+    text = f"import long; long.Shared.finish = {finish}; long.main()"
+    code, said = ranks_say("-c", text, "--device", "cpu", "--scheme", "heads", "--steps", "2")
+    assert code == 1 and "heads: losses differ by" in said, said
 
 
 def test_the_tutorial_runs():
