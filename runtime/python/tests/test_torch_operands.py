@@ -124,6 +124,17 @@ def test_tensors_without_data_give_shapes():
         lathe.torch.wrap("rms_norm")(torch.empty(5, 16, device="meta"), torch.empty(16))
 
 
+def test_tensors_without_data_are_none_of_the_cpu(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    like = [t.to("meta") for t in (q, k, v)]
+    before, behind = lathe.torch.wrap("causal"), lathe.torch.wrap("causal")
+    o = before(q, k, v)
+    assert before(*like).device.type == "meta" and behind(*like).device.type == "meta"
+    torch.testing.assert_close(behind(q, k, v), o)
+    with pytest.raises(lathe.ArgumentError, match="argument 'k': expected a tensor on cpu"):
+        before(q, like[1], v)
+
+
 def test_kinds_that_are_refused(qkv):
     q, k, v = (t.detach() for t in qkv)
     attend = lathe.torch.wrap("causal")

@@ -148,7 +148,8 @@ class Pass:
             for t in tensors:
                 pointer = t.data_ptr()
                 pointers.append(pointer or NOWHERE)
-                key += (t.shape, t.stride(), t.dtype, t.get_device() * 16 + (pointer & 15))
+                where = t.get_device() * 16 + (pointer & 15) if pointer else t.device  # meta has the CPU's number
+                key += (t.shape, t.stride(), t.dtype, where)
         except RuntimeError:
             return self._run_unusual(given, tensors, values)
         last, plan = given.last
