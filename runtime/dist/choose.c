@@ -132,7 +132,9 @@ static void forget(struct lathe_dist *d)
 static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const lathe_arg *args, int n,
                                lathe_error *err)
 {
-    struct walk w = {.d = d, .dry = true, .err = err, .args = args, .n_args = n};
+    /* An address as a workspace has, of which nothing is read: it tells which slices lie at 16 bytes. */
+    static _Alignas(256) char nowhere[256];
+    struct walk w = {.d = d, .dry = true, .base = nowhere, .err = err, .args = args, .n_args = n};
     forget(d);
     TRY(check_scheme(d, which, err));
     TRY(SCHEME[which]->steps(&w));

@@ -439,6 +439,36 @@ TEST(ranks_without_nccl_say_what_is_missing)
 /* ---- the functions that NCCL fills, over one that pretends
  * -------------------------------------------------- */
 
+static lathe_status say_nothing(void *user, void *to, const size_t *place, const size_t *bytes,
+                                const void *from, lathe_stream stream, lathe_error *err)
+{
+    (void)user, (void)to, (void)place, (void)bytes, (void)from, (void)stream, (void)err;
+    return LATHE_OK;
+}
+
+/* Parts of one row are 12 bytes: those of rank 1 do not begin at a multiple of 16. */
+TEST(parts_of_one_row)
+{
+    static const int64_t one[] = {1, 1, 1, 16}, keys[] = {1, 1, 4, 16};
+    static _Alignas(256) char workspace[1 << 16];
+    static float q[16], k[64], o[16];
+    const lathe_transport transport = {.rank = 1, .ranks = 2, .all_gather = say_nothing};
+    const lathe_dist_options options = {.scheme = LATHE_SCHEME_KEYS, .whole_q = 1};
+    const lathe_arg arg[] = {{"q", q, LATHE_F32, 4, one, NULL},
+                             {"k", k, LATHE_F32, 4, keys, NULL},
+                             {"v", k, LATHE_F32, 4, keys, NULL},
+                             {"o", o, LATHE_F32, 4, one, NULL}};
+    lathe_dist *dist = NULL;
+    struct bench b;
+    open_bench(&b, "causal", TOKENS);
+    CHECK_EQ(lathe_dist_create(&dist, b.ctx, b.spec, LATHE_FORWARD, &transport, &options, arg, 4, &b.err[0]),
+             LATHE_OK);
+    CHECK(lathe_dist_workspace_size(dist) <= sizeof workspace);
+    CHECK_EQ(lathe_dist_launch(dist, arg, 4, workspace, NULL, &b.err[0]), LATHE_OK);
+    lathe_dist_destroy(dist);
+    close_bench(&b);
+}
+
 static void open_fake_nccl(void)
 {
     CHECK(dlopen(LATHE_FAKE_NCCL, RTLD_NOW | RTLD_GLOBAL) != NULL);
