@@ -101,11 +101,25 @@ static void say_choices(struct phrase *to, const struct sig_arg *a)
         lathe__say(to, " or none");
 }
 
+/* k=u8: a tensor that may have a dtype of 8 bits, and what is none of them. */
+static const struct sig_arg *find_narrow(const struct signature *sig, const struct item *item)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].narrow && item_is(item, sig->arg[i].name) && lathe__names_dtype(sig, i))
+            return &sig->arg[i];
+    return NULL;
+}
+
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
     char word[NAME_MAX_BYTES];
     struct nearest nearest = {.word = word};
+    const struct sig_arg *narrow = find_narrow(sig, item);
+    if (narrow)
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: expected %s to be f32, f16, bf16, f8e4m3, f8e5m2 or i8, given '%.*s'",
+                           narrow->name, shown(item->value_size), item->value);
     snprintf(word, sizeof word, "%.*s", item->name_size, item->name);
     if (sig->no_parts[0] && (item_is(item, "part_o") || item_is(item, "part_rows")))
         return lathe__fail(err, LATHE_ARG, "problem: this spec makes no parts of rows: %s", sig->no_parts);

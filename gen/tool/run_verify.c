@@ -114,13 +114,20 @@ static bool take_some(const struct run *run, struct reference *ref)
     return ref->row != NULL;
 }
 
+/* Results have f32, so what must have their dtype has it, too. Numbers of 8 bits go beside f32 and f64 as
+ * they are. */
+static bool is_widened(const struct run *run, const struct run_tensor *t)
+{
+    const struct sig_arg *a = &run->sig.arg[t->sig];
+    return (lathe__has_role_dtype(a) || a->halves) && lathe_dtype_size(t->arg.dtype) == 2;
+}
+
 static bool copy_tensor(const struct run *run, int i, struct reference *ref)
 {
     const struct run_tensor *t = &run->tensor[i];
     struct run_tensor *c = &ref->tensor[i];
-    const bool main_tensor = lathe__has_role_dtype(&run->sig.arg[t->sig]);
     const bool output = run_is_output(run, t);
-    if (!output && (!main_tensor || t->arg.dtype == LATHE_F32 || t->arg.dtype == LATHE_F64))
+    if (!output && !is_widened(run, t))
         return true;
     const bool exact = t->arg.dtype == LATHE_F64 || t->arg.dtype == LATHE_I32 || t->arg.dtype == LATHE_U8;
     const lathe_dtype dtype = exact ? t->arg.dtype : LATHE_F32;

@@ -93,6 +93,12 @@ for spec in linear_elu mamba2 rwkv6 gated_delta gated_delta_product flao_lrpe rw
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f32,h=2,t=40,d=16,seqs=5,$states --verify
     expect 0 'state_out: max abs' '' run $spec --problem dtype=f16,b=3,h=2,t=1,d=16,slots=9,$states --verify
 done
+for states in state=bf16,state_out=bf16 state=f16,states=f16,states_index=i32,kept=3; do
+    expect 0 'verify     state' '' run simple_gla --problem dtype=bf16,b=2,h=2,t=3,d=16,$states --verify
+done
+expect 0 'dstate: max abs' '' run simple_gla --pass backward --problem h=2,t=7,d=16,state=f16,dstate_out=f16,dstate=f16 --verify
+expect 0 'o: max abs' '' run causal --problem dtype=f64,k=i8,v=f8e4m3,h=2,q=9,d=16 --verify
+expect 2 '' "problem: expected k to be f32, f16, bf16, f8e4m3, f8e5m2 or i8, given 'u8'" run causal --problem k=u8
 expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=300001 # no two of many have one state
 for spec in linear mamba2 kda gated_delta_product gdn2; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
