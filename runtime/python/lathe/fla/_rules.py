@@ -84,6 +84,9 @@ def gated_delta_product(a) -> dict:
     if a.k.shape[1] != n * a.q.shape[1]:
         raise c.ArgumentError(
             f"argument 'k': expected {n * a.q.shape[1]} steps of {a.q.shape[1]} tokens, given {a.k.shape[1]}")
+    if a.beta.shape[1] != a.k.shape[1]:
+        raise c.ArgumentError(
+            f"argument 'beta': expected one for each of {a.k.shape[1]} steps, given {a.beta.shape[1]}")
     rule = _decayed(a, g=_HEAD)
     rule["inputs"]["beta"] = (a.beta.unflatten(1, (-1, n)).transpose(2, 3), *_HEAD, n)
     return {**rule, "delta": "x.beta(at.b, at.h, at.t, at.update)", "updates": n}

@@ -128,14 +128,16 @@ class Sharded:
     def _lengths(self, tensors, lengths, ranks: Ranks, error) -> tuple[tuple, tuple]:
         """Queries and keys of each rank. None: they are sent around, which takes a message and waits for it."""
         tokens = lambda name: tensors[name].shape[2] if name in tensors and tensors[name].dim() > 2 else 0
-        q, kv = tokens("q"), tokens("k" if "k" in self.op.forward.by_name else "v")
+        # Keys of linear attention may be made of inputs alone, or be several of a token.
+        q, kv = tokens("q"), tokens("k" if self.op.kind == "attention" else "q")
         if lengths is None:
             return self._exchanged(tensors, q, kv, ranks, error)
         if isinstance(lengths, str):
             if lengths != "even":
                 raise c.ArgumentError(f"lengths: expected tokens of each rank, 'even' or None, given {lengths!r}")
             return (q,) * ranks.count, (kv,) * ranks.count
-        of_q, of_kv = lengths if len(lengths) == 2 and not isinstance(lengths[0], int) else (lengths, lengths)
+        nested = len(lengths) == 2 and getattr(lengths[0], "ndim", 0 if isinstance(lengths[0], int) else 1) > 0
+        of_q, of_kv = lengths if nested else (lengths, lengths)
         of_q = of_q if self.queries != "whole" else (q,) * ranks.count  # which all have
         for name, n, given in (("q", q, tuple(of_q)), ("k", kv, tuple(of_kv))):
             if len(given) != ranks.count or given[ranks.me] != n:
