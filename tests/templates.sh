@@ -341,6 +341,10 @@ linear_files() {
     gen kda dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=256,d_v=128 sm_90a linear_keyed_delta_bwd backward
+    gen gdn2 dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
+    gen gdn2 dtype=bf16,h=16,t=4096,d=256 sm_90a linear_keyed_rule_bwd backward
+    gen gdn2 dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_rule_bwd backward
+    gen precond_gated_delta dtype=f16,h=16,t=4096,d=128,d_v=64 sm_90a linear_keyed_rule_bwd backward
     for spec in delta_rule gated_delta; do
         for arch in sm_80 sm_90a; do
             spills=0

@@ -96,15 +96,22 @@ static void emit_keys(struct functions *f, const struct linear_back *b)
     }
 }
 
-static void emit_sites(struct functions *f, const struct linear_back *b, bool addresses)
+/* linear/backward/channel_chunk.cuh has sites of decays, which see no key. */
+static const char *site_signature(const struct functions *f, bool in_chunks)
+{
+    if (!adjoins_key(f->e->w, OF_READER) && !adjoins_key(f->e->w, OF_WRITER))
+        return "float site(" AT_TOKEN ", float seed)";
+    return in_chunks ? "float site(" AT_TOKEN ", float seed, float k = 0.0f)"
+                     : "float site(" AT_TOKEN ", float seed, float k)";
+}
+
+/* signature: of values, or NULL for addresses. */
+static void emit_sites(struct functions *f, const struct linear_back *b, const char *signature)
 {
     struct text_buf *out = f->e->out;
-    const bool keys = adjoins_key(f->e->w, OF_READER) || adjoins_key(f->e->w, OF_WRITER);
     int n = 0;
     text_add(out, "    template <int G> DEV %s\n    {\n",
-             addresses ? "auto site_address(const grads &g, " AT_TOKEN ")"
-             : keys    ? "float site(" AT_TOKEN ", float seed, float k)"
-                       : "float site(" AT_TOKEN ", float seed)");
+             signature ? signature : "auto site_address(const grads &g, " AT_TOKEN ")");
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++) {
             text_add(out, "        %sif constexpr (G == %d) {\n", n > 0 ? "} else " : "", n);
@@ -112,12 +119,12 @@ static void emit_sites(struct functions *f, const struct linear_back *b, bool ad
             emit_linear_scope(f);
             scope_param(f->e, LEAF_DX, "seed");
             scope_param(f->e, LEAF_X, "k");
-            if (addresses)
+            if (!signature)
                 emit_address(f->e, b->site[k].item[i].leaf);
             else
                 emit_return(f->e, b->site[k].item[i].value, NULL);
         }
-    text_add(out, "%s    }\n", n > 0 ? "        }\n" : addresses ? "" : "        return 0.0f;\n");
+    text_add(out, "%s    }\n", n > 0 ? "        }\n" : signature ? "        return 0.0f;\n" : "");
 }
 
 static void emit_back_config(struct text_buf *t, const struct emitter *e, const struct linear_back *b,
@@ -141,7 +148,8 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
     text_add(t, "} // namespace cfg\n");
 }
 
-static void emit_variant_back(struct functions *f, const struct linear_back *b, const struct back_runs *runs)
+static void emit_variant_back(struct functions *f, const struct linear_back *b, const struct plan *plan,
+                              const struct back_runs *runs)
 {
     static const char *const mod[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     static const char *const back[MOD_COUNT] = {"query_back", "key_back", "value_back", "output_back"};
@@ -155,8 +163,8 @@ static void emit_variant_back(struct functions *f, const struct linear_back *b, 
     emit_linear_functions(f);
     emit_keys(f, b);
     emit_site_tables(e->out, b);
-    emit_sites(f, b, false);
-    emit_sites(f, b, true);
+    emit_sites(f, b, site_signature(f, plan->row->linear == &linear_keyed_rule_bwd));
+    emit_sites(f, b, NULL);
     text_add(e->out, "};\n");
 }
 
@@ -183,6 +191,6 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
     emit_back_config(config, e, b, plan, &runs);
     if (!linear_collect(&f, sites, site_roots(e->w, b, sites)))
         return false;
-    emit_variant_back(&f, b, &runs);
+    emit_variant_back(&f, b, plan, &runs);
     return true;
 }

@@ -1,6 +1,7 @@
 /*
  * template_keyed_delta_bwd.c: linear/backward/keyed_delta.cuh, the backward pass of the delta rule behind a
- * decay by key channel in chunks of tokens, by mma.sync. In: a request. Out: the plan, or why there is none;
+ * decay by key channel in chunks of tokens, by mma.sync, and keyed_rule.cuh, where its tokens read and write
+ * by vectors of their own. In: a request. Out: the plan, or why there is none;
  * config, workspace and launches.
  */
 #include "gen/base/text.h"
@@ -24,15 +25,24 @@ static int chunks_bytes(const struct kernel_request *r, int part, int d_v)
            2 * linear_tile(r, CHUNK, CHUNK) + OF_CHANNEL * part + STRONG;
 }
 
+/* Of rule_layout_back of linear/backward/keyed_rule.cuh: readers beside what writes. */
+static int bytes_with_readers(const struct kernel_request *r, int part, int d_v)
+{
+    enum { TILE = 128 };
+    return round_up(chunks_bytes(r, part, d_v), TILE) + linear_tile(r, CHUNK, part);
+}
+
 /* Blocks of a chunk share the key channels where one has no room for all of them. */
 static void choose_parts(const struct kernel_request *r, struct linear_plan *to, int d, int d_v)
 {
+    int (*const bytes)(const struct kernel_request *, int, int) =
+        linear_has_vectors(r->ir) ? bytes_with_readers : chunks_bytes;
     int part = d % PART == 0 ? PART : SLICE;
-    if (chunks_bytes(r, part, d_v) > r->device->smem_bytes)
+    if (bytes(r, part, d_v) > r->device->smem_bytes)
         part = SLICE;
     to->key_parts = d / part;
     to->chunk_threads = 2 * 32 * part / OF_WARP;
-    to->smem_bytes = chunks_bytes(r, part, d_v);
+    to->smem_bytes = bytes(r, part, d_v);
 }
 
 /* Of back_walk and keyed_layout there. */
@@ -46,7 +56,8 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
     to->chunk_bytes = linear_keyed_prepared(r, d, KEYED_BACK);
-    to->inverse = linear_keyed_layout(r, d, KEYED_BACK);
+    to->inverse =
+        linear_has_vectors(r->ir) ? linear_rule_layout(r, d) : linear_keyed_layout(r, d, KEYED_BACK);
     to->walk_bytes = to->chunk_bytes + linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
@@ -62,11 +73,13 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     to->chunk = CHUNK;
     snprintf(
         plan->reason, sizeof plan->reason,
-        "decay %s with the delta rule: %d tokens at a time by mma.sync; walks along the chunks, forward and "
+        "decay %s with the delta rule%s: %d tokens at a time by mma.sync; walks along the chunks, forward "
+        "and "
         "back, of %d blocks a head and sequence with %d value channels each, then %d for each chunk, with %d "
         "key channels each",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE, to->key_parts,
-        to->chunk_threads / 64 * OF_WARP);
+        linear_decay_text(linear_decay_form(r->ir)),
+        linear_has_vectors(r->ir) ? " and vectors of its own" : "", CHUNK, to->chunk_slices, SLICE,
+        to->key_parts, to->chunk_threads / 64 * OF_WARP);
     return true;
 }
 
@@ -96,6 +109,28 @@ static void place(struct recipe *r, bool gradient)
     back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, by_key ? d : plan->key_parts);
 }
 
+/* With vectors of its own: what comes to readers and writers, and to the logarithm of each channel, in f32;
+   and what the rule corrects by and its gradient, where beta wants its own. */
+static void place_rule(struct recipe *r, bool gradient)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int d_v = (int)r->e->problem->dim[SYM_D_V];
+    const bool corrects = r->b->site[OF_DELTA].n > 0;
+    const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
+    back_place_tokens(r, corrects, ERRORS, d_v);
+    back_place_tokens(r, corrects, DX, d_v);
+    back_place_tokens(r, true, DQ_HEAD, d);
+    back_place_tokens(r, true, DK_HEAD, d);
+    back_place_tokens(r, true, DK_READ, d);
+    back_place_tokens(r, gradient, DLOG, d);
+    back_place_chunks(r, INVERSE, plan->chunk_bytes);
+    back_place_states(r, plan->chunk_slices * plan->row_slices);
+    back_place_chunks(r, WRITTEN, values);
+    back_place_chunks(r, DWRITTEN, values);
+    back_place_tokens(r, true, DBETA, 1);
+}
+
 /* ---- launches -------------------------------------------------------------------------------------------
  */
 
@@ -113,6 +148,36 @@ static void back(struct recipe *r)
     back_of_chunks(r, "bwd_chunks", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
 }
 
+static void again_rule(struct recipe *r)
+{
+    back_of_chunks(r, "bwd_prepare_rule", 1, PREPARE_THREADS, r->plan->linear.inverse);
+    if (r->buffer[AGAIN_O] >= 0)
+        back_by_token(r, "bwd_again", r->plan->linear.slices);
+}
+
+static void back_rule(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    back_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
+    back_of_chunks(r, "bwd_chunks_rule", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+}
+
+static bool sizes_of_rule(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (linear_has_vectors(r->ir))
+        return sizes(r, plan, why);
+    snprintf(why, REASON_BYTES, "neither slot reader nor slot writer (linear_keyed_delta_bwd takes that)");
+    return false;
+}
+
+const struct linear_template linear_keyed_rule_bwd = {
+    .sizes = sizes_of_rule,
+    .config = config,
+    .place = place_rule,
+    .again = again_rule,
+    .back = back_rule,
+    .names_adjoints = true,
+};
 const struct linear_template linear_keyed_delta_bwd = {
     .sizes = sizes,
     .config = config,

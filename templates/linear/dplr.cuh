@@ -46,7 +46,7 @@ struct low_rank_walk {
     template <int FROM, int SIZE> __device__ __forceinline__ void copy(int number) const
     {
         static_assert(FROM % 16 == 0 && SIZE % 16 == 0, "pieces of 16 bytes");
-        const unsigned char *from = ruled::of(p, w.s, w.h, number * CHUNK_TOKENS) + FROM;
+        const unsigned char *from = ruled::of<ruled::END>(p, w.s, w.h, number * CHUNK_TOKENS) + FROM;
         for (int at = static_cast<int>(threadIdx.x) * 16; at < SIZE; at += COLUMN_THREADS * 16) {
             copy16_async(shared + static_cast<u32>(FROM + at), from + at, 16);
         }

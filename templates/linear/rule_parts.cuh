@@ -35,10 +35,13 @@ struct ruled {
     static constexpr int READ_Q = FIRST, WRITE_X = READ_Q + TILE, WRITE_V = WRITE_X + TILE;
     static constexpr int PAIRS_X = WRITE_V + VALUE_TILE, PAIRS_V = PAIRS_X + BLOCKS;
     static constexpr int FACTORS = PAIRS_V + VALUE_BLOCKS, END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
+    // backward, of one writer, as linear/keyed_delta_parts.cuh has it: T where its rows are the depth, powers of two
+    static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + 2 * BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
-    template <class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
+    // BYTES: END or END_BACK.
+    template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
     {
-        return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * END;
+        return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * BYTES;
     }
 };
 static_assert(ruled::END == 388 * KEY_PAD + 15360 + (WRITERS - 1) * (128 * KEY_PAD + 10240),

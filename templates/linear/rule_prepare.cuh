@@ -66,9 +66,13 @@ struct rule_pairs {
     float a[WRITERS][2][4];
 };
 
-template <class P> struct rule_chunk {
+// BACK: backward, of one writer: q and A have the scale in them, and A, as T, is there as an operand whose rows are the
+// depth. POWER, in f16: T is divided by a power of two that is in its token's beta (linear/keyed_delta_parts.cuh says
+// why), which struct POWER finds.
+template <bool BACK, class P, class POWER> struct rule_chunk {
     using operand = cfg::operand;
     using layout = rule_layout;
+    static constexpr bool APART = BACK && STATE_SCALED;
     static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
     const P &p;
     const work &w;
@@ -175,6 +179,9 @@ template <class P> struct rule_chunk {
         for (int n = 0; n < WRITERS; n++) {
             sum_groups<false>(of.q[n], logs, layout::READ_Q, writer(n), mild);
             sum_groups<cfg::READS_BEFORE>(of.a[n], logs, layout::READ_A, writer(n), mild);
+            if constexpr (BACK) {
+                each_pair(of.q[n], [&](float &x, int, int) { x *= w.scale; });
+            }
         }
         each_log(logs, mild, [](float &x) { x = again_log2(x); });
         return mild;
@@ -271,7 +278,12 @@ template <class P> struct rule_chunk {
                     writes[c] = exp2_approx(behind[c] - logs.x[g][i][c]);
                     last[c] = cfg::READS_BEFORE ? last[c] : reads[c];
                 }
-                put(layout::READ_Q, ruled::READ_Q, at, reads, before);
+                if constexpr (BACK) {
+                    const float scaled[2] = {w.scale * reads[0], w.scale * reads[1]};
+                    put(layout::READ_Q, ruled::READ_Q, at, scaled, before);
+                } else {
+                    put(layout::READ_Q, ruled::READ_Q, at, reads, before);
+                }
                 put(layout::READ_A, ruled::READ_A, at, last, before);
                 put(layout::WRITE_X, ruled::WRITE_X, at, writes, after);
                 if constexpr (WRITERS > 1) {
@@ -362,8 +374,28 @@ template <class P> struct rule_chunk {
     {
         const u32 low = pack<operand>(x[0][2], x[0][3]);
         const u32 high = pack<operand>(x[1][0], x[1][1]);
-        *reinterpret_cast<uint4 *>(to + which + ruled::block(own(), j) + 16 * lane_id()) = make_uint4(
-            pack<operand>(x[0][0], x[0][1]), first ? low : high, first ? high : low, pack<operand>(x[1][2], x[1][3]));
+        u32 word[4] = {pack<operand>(x[0][0], x[0][1]), first ? low : high, first ? high : low,
+                       pack<operand>(x[1][2], x[1][3])};
+        if constexpr (BACK) {
+            turn(word);
+        }
+        *reinterpret_cast<uint4 *>(to + which + ruled::block(own(), j) + 16 * lane_id()) =
+            make_uint4(word[0], word[1], word[2], word[3]);
+    }
+    // A first operand becomes a second one whose rows are the depth.
+    __device__ __forceinline__ void turn(u32 (&word)[4]) const
+    {
+        static_assert(layout::SUM >= ruled::BLOCK, "where pairs were summed up");
+        const u32 room = shared + static_cast<u32>(layout::SUMS + own() * layout::SUM);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) +
+                             static_cast<u32>(lane_id() % 4 * 4),
+                         word[i]);
+        }
+        __syncwarp();
+        load_matrix4_transposed(word, room + lane_offset_b_transposed<STEP>(lane_id()));
     }
     // All that a walk needs of pairs but N of b, of which T is made.
     __device__ __forceinline__ void leave_pairs(const rule_pairs &x, int j) const
@@ -405,6 +437,11 @@ template <class P> struct rule_chunk {
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
                     const float by[2] = {cfg::DELTA ? beta[column] : 1.0f, cfg::DELTA ? beta[column + 1] : 1.0f};
+                    if constexpr (APART) {
+                        const float power = POWER::in(beta[row]).inverse;
+                        two[0] *= power;
+                        two[1] *= power;
+                    }
                     word[n] =
                         two_words::of(column <= row ? by[0] * two[0] : 0.0f, column + 1 <= row ? by[1] * two[1] : 0.0f);
                 }
@@ -414,8 +451,31 @@ template <class P> struct rule_chunk {
             }
         }
     }
+    // The same where its rows are the depth; powers are those of columns.
+    __device__ __forceinline__ void store_inverse_back(const float *beta) const
+    {
+        const matrix &t = matrix_of(1);
+#pragma unroll
+        for (int i = 0; i < RULE_STEPS; i++) {
+            for (int j = own(); j <= i; j += RULE_STEPS) {
+                two_words word[4];
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const int row = i * STEP + lane_id() % 4 * 2 + n % 2 * 8;
+                    const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
+                    const float by = beta[column] * (APART ? POWER::in(beta[column]).inverse : 1.0f);
+                    word[n] = two_words::of(column <= row ? by * t[row][column] : 0.0f,
+                                            column <= row + 1 ? by * t[row + 1][column] : 0.0f);
+                }
+                uint4 *mine = reinterpret_cast<uint4 *>(to + ruled::INVERSE_BACK + ruled::block(i, j)) + lane_id();
+                mine[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
+                mine[ruled::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+            }
+        }
+    }
 
-    __device__ __forceinline__ void run() const
+    // weight(beta): what stands in the place of a token's beta.
+    template <class F> __device__ __forceinline__ void run(const F &weight) const
     {
         float *beta = numbers(layout::BETA);
         rule_pairs own_step = {};
@@ -426,7 +486,7 @@ template <class P> struct rule_chunk {
             channel_logs logs;
             logs.fetch(p, w, place + STEP * own());
             if (cfg::DELTA && threadIdx.x < CHUNK_TOKENS) {
-                beta[threadIdx.x] = w.beta(p, place + static_cast<int>(threadIdx.x));
+                beta[threadIdx.x] = weight(w.beta(p, place + static_cast<int>(threadIdx.x)));
             }
             copy_wait<0>();
             __syncwarp();
@@ -458,8 +518,31 @@ template <class P> struct rule_chunk {
         __syncthreads();
         invert_triangle(matrix_of(0), matrix_of(1));
         store_inverse(beta);
+        if constexpr (BACK) {
+            store_inverse_back(beta);
+        }
+        if (APART && threadIdx.x < CHUNK_TOKENS) {
+            reinterpret_cast<float *>(to + ruled::POWERS)[threadIdx.x] = POWER::in(beta[threadIdx.x]).of;
+        }
     }
 };
+
+struct no_power { // forward
+    float of, inverse;
+    DEV no_power in(float) { return {1.0f, 1.0f}; }
+};
+template <bool BACK, class POWER, class P, class F>
+DEV void prepare_by_rule(const P &p, unsigned char *bytes, const F &weight)
+{
+    inverse_work at = find_chunk(p);
+    if (at.place < at.w.s.length) {
+        if constexpr (BACK) {
+            at.w.scale = variant::scale(p.x, p.z, at.w.head);
+        }
+        unsigned char *to = ruled::of < BACK ? ruled::END_BACK : ruled::END > (p, at.w.s, at.w.h, at.place);
+        rule_chunk<BACK, P, POWER>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
+    }
+}
 
 } // namespace linear
 
@@ -473,10 +556,6 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
     LATHE_ENTRY(prepare_rule)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    const linear::inverse_work at = linear::find_chunk(p);
-    if (at.place < at.w.s.length) {
-        unsigned char *to = linear::ruled::of(p, at.w.s, at.w.h, at.place);
-        linear::rule_chunk<linear_params>{p, at.w, at.place, shared_bytes, to, shared_address(shared_bytes)}.run();
-    }
+    linear::prepare_by_rule<false, linear::no_power>(p, shared_bytes, [](float beta) { return beta; });
 }
 #endif

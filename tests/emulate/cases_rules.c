@@ -71,8 +71,34 @@ static void add_forward(struct case_list *list, const struct inline_spec *spec, 
         }
 }
 
+/* linear/backward/keyed_rule.cuh: vectors that read behind the decay; head dims of one slice of channels and
+   more, value channels of one and more. */
+static void add_backward(struct case_list *list)
+{
+    static const struct inline_spec BACK[] = {
+        {SPEC(delta_writer)}, {SPEC(rule_mixed)},    {SPEC(rule_behind)},          {SPEC(rule_steep)},
+        {"gdn2", NULL},       {"precond_kda", NULL}, {"precond_gated_delta", NULL}};
+    static const int DIMS[][2] = {{128, 128}, {64, 72},  {40, 128}, {128, 64},
+                                  {192, 136}, {256, 40}, {64, 16}};
+    for (int k = 0; k < COUNT(BACK); k++)
+        for (int d = 0; d < 2; d++) {
+            const int *dim = DIMS[d == 0 ? k % 2 : 1 + k % 6];
+            struct test_case c =
+                case_of_attention("linear", BACK[k].name, BACK[k].text, (k + d) % 3 ? LATHE_BF16 : LATHE_F16,
+                                  dim[0], dim[1], dim[0] > 128 || (k + d) % 2 ? 90 : 80);
+            c.group = "linear_rules_back";
+            c.pass = LATHE_BACKWARD;
+            c.deterministic = true;
+            c.template_name = "linear_keyed_rule_bwd";
+            for (int s = 0; s < COUNT(SHAPES); s++)
+                if ((s + k + d) % 2 == 0 || s == 4)
+                    add(list, c, &SHAPES[s]);
+        }
+}
+
 void group_rules(struct case_list *list)
 {
+    add_backward(list);
     add_forward(list, ONE, COUNT(ONE), "linear_keyed_delta");
     add_forward(list, TWO, COUNT(TWO), "linear_dplr");
 }

@@ -1,0 +1,253 @@
+// linear/backward/keyed_rule.cuh: kernels: the backward pass of the delta rule whose tokens read the state behind the
+// decay by a vector a and write under a vector b of their own: what is of a chunk of 64 tokens ahead of the walks, and
+// what is of it behind them.
+//
+// The walks are those of linear/backward/keyed_states.cuh as they stand: a reads in the place of k, b writes. Behind
+// them, with the names of linear/backward/keyed_delta.cuh,
+//     dq = scale (e^G do S' + dA b),   da = -e^G dv S' + dN b,   db = e^(G_end - G) X dS'' + scale dA' q + dN' a.
+// These, dq without its scale, go to the workspace for each head of v, in f32, and so do what the rule corrects by, X /
+// beta, and its gradient, dv / beta: from there kernels of each token (linear/backward/tokens.cuh) have dq, dk and the
+// gradients of inputs, as they do where the pass goes token by token.
+//
+// Launch of bwd_prepare_rule: as of linear/rule_prepare.cuh; of bwd_chunks_rule: as of bwd_chunks there, with
+// smem_bytes::bwd_chunks_rule of shared memory.
+#pragma once
+#include "linear/backward/keyed_delta.cuh"
+#include "linear/rule_prepare.cuh"
+
+namespace linear
+{
+
+static_assert(WRITERS == 1 && !cfg::READS_BEFORE && !cfg::BY_CHUNK, "the delta rule, which reads behind the decay");
+static_assert(ruled::READ_A == prepared::READ_K && ruled::INVERSE == prepared::INVERSE &&
+                  ruled::READ_Q == prepared::READ_Q && ruled::WRITE_X == prepared::WRITE_K &&
+                  ruled::PAIRS_X == prepared::PAIRS && ruled::FACTORS == prepared::FACTORS &&
+                  ruled::INVERSE_BACK == prepared::INVERSE_BACK && ruled::POWERS == prepared::POWERS &&
+                  ruled::END_BACK == prepared::END_BACK,
+              "the walks find what they look for");
+
+// b in the place of keys, a behind all.
+struct rule_layout_back : keyed_layout_back {
+    static constexpr int A = round_up(keyed_layout_back::END, 128), END = A + KEY_BYTES;
+};
+
+struct rule_gradients : keyed_gradients {
+    static constexpr int A = rule_layout_back::A;
+
+    // a and b of this warp's keys.
+    __device__ __forceinline__ void make_vectors() const
+    {
+        each_two([&](int m, int n, int r) {
+            const int at = place + token(m, r);
+            const int i = first_channel() + channel(n);
+            float k[2];
+            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
+            store_pair<PAD_D>(tile(A), token(m, r), channel(n), made_reader<variant>(p, w, at, i, k[0]),
+                              made_reader<variant>(p, w, at, i + 1, k[1]));
+            store_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), made_writer<variant>(p, w, at, i, k[0]),
+                              made_writer<variant>(p, w, at, i + 1, k[1]));
+        });
+    }
+    __device__ __forceinline__ void weigh_vectors() const
+    {
+        const key_ends from = own_ends(share);
+        const key_ends to = own_ends(1.0f - share);
+        const auto reads = [&](int m, int n, int i) { return exp2_approx(logs.x[m][n][i] - from.x[m][n][i % 2]); };
+        weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * reads(m, n, i); });
+        weigh(layout::KEYS_READ, A, reads);
+        weigh(layout::WRITES, layout::K,
+              [&](int m, int n, int i) { return exp2_approx(to.x[m][n][i % 2] - logs.x[m][n][i]); });
+    }
+
+    // ---- gradients -----------------------------------------------------------------------------------
+
+    // Rows of a head in the workspace, of this block's channels.
+    __device__ __forceinline__ void leave_channels(const fragments &x, float *base) const
+    {
+        store_columns<float>(x, base + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own,
+                             cfg::D - first_channel());
+    }
+    // X or dv by what is in them of beta.
+    __device__ __forceinline__ void leave_by_beta(int values, float *base) const
+    {
+        float by[OWN_BLOCKS][2];
+#pragma unroll
+        for (int k = 0; k < 2 * OWN_BLOCKS; k++) {
+            const int n = token(k / 2, k % 2);
+            by[k / 2][k % 2] = power(n) / kept_beta(w.beta(p, place + n));
+        }
+#pragma unroll 1
+        for (int first = 16 * own; first < cfg::D_V; first += 16 * OWN_WARPS) {
+            fragments x;
+#pragma unroll
+            for (int m = 0; m < OWN_BLOCKS; m++) {
+                u32 a[4];
+                left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block(m)).load(a, first / 16);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float *two = &x[m][i / 2][i % 2 * 2];
+                    unpack<operand>(a[i], two[0], two[1]);
+                    two[0] *= by[m][i % 2];
+                    two[1] *= by[m][i % 2];
+                }
+            }
+            store_columns<float>(x, base + first_line(p, w) * cfg::D_V, cfg::D_V, first, cfg::D_V);
+        }
+    }
+    // db.
+    __device__ __forceinline__ void give_writers()
+    {
+        fragments x = {};
+        read_values(x, layout::BEHIND, p.dstates, layout::V);
+        if constexpr (GRADIENT_BY_KEY) {
+            leave_crossings(x);
+        }
+        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
+                                     {layout::KEYS_BACK, layout::KEYS_READ, A, 1.0f}};
+        sum_readers(x, readers);
+        add_own_pairs(x, layout::Q, w.scale);
+        leave_channels(x, p.dk_head);
+    }
+    // da.
+    __device__ __forceinline__ void give_readers()
+    {
+        fragments x = {};
+        read_values(x, layout::FRONT, p.states, layout::Z);
+#pragma unroll
+        for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+            x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
+        }
+        sum_writers(x, flow, {A, 1.0f}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
+        leave_channels(x, p.dk_read);
+    }
+    // dq without its scale.
+    __device__ __forceinline__ void give_queries()
+    {
+        fragments x = {};
+        read_columns(x, layout::FRONT, p.states,
+                     [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        sum_writers(x, flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
+        if constexpr (GRADIENT_BY_KEY) {
+            const fragments none = {};
+            sum_blocks(none);
+        }
+        add_own_pairs(x, layout::K, 1.0f);
+        leave_channels(x, p.dq_head);
+    }
+    // Of logarithms: those of each channel, whatever the decay varies with.
+    __device__ __forceinline__ void give_logs()
+    {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int at = channel(k / 2) + k % 2;
+            float log = 0.0f;
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) {
+                log += load_shared(tile(layout::ENDS + 4 * (b * PAD_D + at)));
+            }
+            float behind = load_shared(tile(layout::KEYS_CROSS + 4 * at)) +
+                           load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at))) +
+                           exp2_approx(log) * load_shared(tile(layout::CROSS + 4 * at));
+#pragma unroll
+            for (int b = BLOCKS - 1; b >= 0; b--) {
+#pragma unroll
+                for (int m = 0; m < OWN_BLOCKS; m++) {
+                    if (b == block(m)) {
+                        end_block(behind, m, k / 2, k % 2);
+                    }
+                }
+                behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
+            }
+        }
+        leave_channels(flow, p.dlog);
+    }
+
+    // ---- the chunk -----------------------------------------------------------------------------------
+
+    __device__ __forceinline__ void run()
+    {
+        fetch();
+        leave_ends();
+        copy_wait<1>();
+        __syncthreads();
+        choose_share();
+        make_vectors();
+        __syncwarp();
+        weigh_vectors();
+        make_pairs();
+        if (part == 0) {
+            give_values();
+            if constexpr (variant::WANTS[OF_DELTA]) {
+                leave_by_beta(layout::V, p.errors);
+                leave_by_beta(layout::Z, p.dx);
+            }
+        }
+        copy_wait<0>();
+        __syncthreads();
+        give_writers();
+        if constexpr (GRADIENT_BY_KEY) {
+            cross_states();
+        }
+        give_readers();
+        if (is_strong()) {
+            weigh_writers_again();
+            __syncthreads();
+        }
+        give_queries();
+        if constexpr (GRADIENT_BY_KEY) {
+            __syncthreads();
+            give_logs();
+        }
+    }
+};
+
+DEV void rule_chunks(const linear_back_params &p, unsigned char *bytes)
+{
+    const int block = static_cast<int>(blockIdx.x);
+    inverse_work at = find_chunk(p, block / KEY_PARTS);
+    if (at.place >= at.w.s.length) {
+        return;
+    }
+    at.w.scale = variant::scale(p.x, p.z, at.w.head);
+    const int number = static_cast<int>(threadIdx.x) / 32;
+    rule_gradients chunk{{{{{number >= OWN_WARPS},
+                            p,
+                            at.w,
+                            at.place,
+                            block % KEY_PARTS,
+                            shared_address(bytes),
+                            number,
+                            number % OWN_WARPS,
+                            {}},
+                           {},
+                           0.0f,
+                           false}}};
+    chunk.run();
+}
+
+} // namespace linear
+
+namespace smem_bytes
+{
+constexpr int bwd_prepare_rule = linear::rule_layout::END;
+constexpr int bwd_chunks_rule = linear::rule_layout_back::END;
+} // namespace smem_bytes
+
+#if LATHE_COMPILED(bwd_prepare_rule)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(bwd_prepare_rule)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::prepare_by_rule<true, linear::beta_power>(p, shared_bytes,
+                                                      [](float beta) { return linear::kept_beta(beta); });
+}
+#endif
+
+#if LATHE_COMPILED(bwd_chunks_rule)
+extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS)
+    LATHE_ENTRY(bwd_chunks_rule)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::rule_chunks(p, shared_bytes);
+}
+#endif
