@@ -297,6 +297,7 @@ linear_files() {
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
+        case $spec in gdn2 | precond_*) spills=272 ;; esac # a reader and a writer of all channels beside the keys
         for dims in d=64 d=128 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' backward
         done
@@ -341,6 +342,7 @@ linear_files() {
     gen kda dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=256,d_v=128 sm_90a linear_keyed_delta_bwd backward
+    spills=272 # a reader and a writer of all channels beside the keys
     gen gdn2 dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
     gen gdn2 dtype=bf16,h=16,t=4096,d=256 sm_90a linear_keyed_rule_bwd backward
     gen gdn2 dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_rule_bwd backward

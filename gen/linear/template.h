@@ -68,8 +68,8 @@ struct linear_template {
 };
 extern const struct linear_template linear_recurrent, linear_recurrent_kept, linear_recurrent_bwd,
     linear_additive, linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90,
-    linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd, linear_keyed_rule_bwd,
-    linear_dplr;
+    linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd,
+    linear_keyed_rule_bwd, linear_dplr;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 
