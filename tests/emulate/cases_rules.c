@@ -5,21 +5,15 @@
  *
  * In: nothing. Out: cases at the end of the list; see cases.c.
  */
-#include "cases.h"
+#include "cases_linear.h"
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 #define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
 
-struct shape {
-    int b, h, h_k, t, seqs, slots;
-    enum layout layout;
-    const char *without; /* names between spaces */
-};
-
 /* Beside ends of chunks of 64 tokens and of steps of 16; packed sequences of which some are empty, a pool of
    states in which one sequence has none; a first state, or none; a step of generation. */
-static const struct shape SHAPES[] = {
+static const struct linear_shape SHAPES[] = {
     {2, 2, 1, 63, 2, 2, LAYOUT_PADDED, " cu state_index "},
     {1, 2, 2, 64, 1, 1, LAYOUT_COMPACT, " cu state_index state dstate_out "},
     {1, 2, 1, 145, 1, 1, LAYOUT_MISALIGNED, " cu state_index "},
@@ -27,19 +21,6 @@ static const struct shape SHAPES[] = {
     {1, 2, 1, 260, 6, 6, LAYOUT_SPREAD, " state_index "},
     {3, 2, 1, 1, 3, 5, LAYOUT_COMPACT, " cu "},
 };
-
-static void add(struct case_list *list, struct test_case c, const struct shape *s)
-{
-    c.dim[SYM_B] = s->b;
-    c.dim[SYM_H] = s->h;
-    c.dim[SYM_H_K] = s->h_k;
-    c.dim[SYM_T] = s->t;
-    c.dim[SYM_SEQS] = s->seqs;
-    c.dim[SYM_SLOTS] = c.pass == LATHE_BACKWARD ? s->seqs : s->slots;
-    c.layout = s->layout;
-    c.without = s->without;
-    case_add(list, &c);
-}
 
 /* Vectors of their own, ahead of the decay and behind it; decays of every form; keys that are alike, gates
    that are mild, steep, and leave nothing. */
@@ -65,9 +46,9 @@ static void add_forward(struct case_list *list, const struct inline_spec *spec, 
             c.template_name = template_name;
             for (int s = 0; s < COUNT(SHAPES); s++)
                 if ((s + k + d) % 2 == 0 || s == 3)
-                    add(list, c, &SHAPES[s]);
+                    add_linear(list, c, &SHAPES[s]);
             c.in_place = true;
-            add(list, c, &SHAPES[(k + d) % COUNT(SHAPES)]);
+            add_linear(list, c, &SHAPES[(k + d) % COUNT(SHAPES)]);
         }
 }
 
@@ -92,7 +73,7 @@ static void add_backward(struct case_list *list)
             c.template_name = "linear_keyed_rule_bwd";
             for (int s = 0; s < COUNT(SHAPES); s++)
                 if ((s + k + d) % 2 == 0 || s == 4)
-                    add(list, c, &SHAPES[s]);
+                    add_linear(list, c, &SHAPES[s]);
         }
 }
 

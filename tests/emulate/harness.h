@@ -26,7 +26,7 @@ void block_close(struct block *b);
 #define MEMORY_BYTES ((size_t)16 << 30)
 const unsigned char *memory_range(void);
 
-/* ---- tensor.c: arguments of a case ------------------------------------------------------------------- */
+/* ---- tensor.c, tensor_values.c: arguments of a case ---------------------------------------------------- */
 
 struct tensor {
     char name[NAME_MAX_BYTES];

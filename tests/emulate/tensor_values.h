@@ -1,0 +1,17 @@
+/*
+ * tensor_values.h: what values the inputs of a case have.
+ */
+#ifndef LATHE_TESTS_EMULATE_TENSOR_VALUES_H
+#define LATHE_TESTS_EMULATE_TENSOR_VALUES_H
+
+#include "harness.h"
+
+bool tensor_is(const struct tensor *t, const char *name);
+/* Elements of tensor i of a list: empty ones, parts of a vector, of a tile, several tiles. */
+int64_t tensor_list_length(int64_t i);
+/* Of an input by its name, wherever it lies; `flat` counts elements of the compact tensor. */
+double tensor_input(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
+/* Of any tensor's element; NaN where no kernel may read it, or nothing may come of it. */
+double tensor_element(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
+
+#endif
