@@ -7,6 +7,8 @@
  */
 #include "cases_linear.h"
 
+#include <string.h>
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 #define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
@@ -77,9 +79,44 @@ static void add_backward(struct case_list *list)
         }
 }
 
+/* Keys that are all alike, betas at both ends, gates of every strength in one chunk, and sequences of every
+ * length. */
+static void add_hard(struct case_list *list)
+{
+    static const struct linear_shape FORWARD = {1, 4, 2, 498, 12, 13, LAYOUT_PADDED, " "};
+    static const struct linear_shape BACKWARD = {1, 2, 1, 498, 12, 12, LAYOUT_SWAPPED, " state_index "};
+    static const struct {
+        struct inline_spec spec;
+        const char *template_name;
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } ROW[] = {
+        {{SPEC(rule_hard)}, "linear_keyed_delta", LATHE_F16, 72, 40, 80},
+        {{SPEC(rule_hard_first)}, "linear_keyed_delta", LATHE_BF16, 136, 16, 90},
+        {{SPEC(low_rank_hard)}, "linear_dplr", LATHE_F16, 72, 136, 90},
+        {{SPEC(low_rank_hard)}, "linear_dplr", LATHE_BF16, 16, 40, 80},
+        {{SPEC(read_before)}, "linear_dplr", LATHE_F16, 136, 72, 80},
+        {{SPEC(rule_hard)}, "linear_keyed_rule_bwd", LATHE_BF16, 72, 40, 90},
+        {{SPEC(rule_hard)}, "linear_keyed_rule_bwd", LATHE_F16, 40, 72, 80},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        struct test_case c = case_of_attention("linear", ROW[k].spec.name, ROW[k].spec.text, ROW[k].dtype,
+                                               ROW[k].d, ROW[k].d_v, ROW[k].sm);
+        const bool back = strcmp(ROW[k].template_name, "linear_keyed_rule_bwd") == 0;
+        c.group = back ? "linear_rules_back" : "linear_rules";
+        c.template_name = ROW[k].template_name;
+        c.pass = back ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.deterministic = back;
+        struct linear_shape shape = back ? BACKWARD : FORWARD;
+        shape.layout = k % 2 ? LAYOUT_PADDED : LAYOUT_COMPACT;
+        add_linear(list, c, &shape);
+    }
+}
+
 void group_rules(struct case_list *list)
 {
     add_backward(list);
     add_forward(list, ONE, COUNT(ONE), "linear_keyed_delta");
     add_forward(list, TWO, COUNT(TWO), "linear_dplr");
+    add_hard(list);
 }

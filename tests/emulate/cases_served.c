@@ -38,7 +38,7 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
         case_of_attention("linear", of->spec.name, of->spec.text, of->dtype, of->d, of->d_v, of->sm);
     c.group = "linear_served";
     c.template_name = of->template_name;
-    c.dim[SYM_B] = 1;
+    c.dim[SYM_B] = more.without && strstr(more.without, " cu ") ? seqs : 1;
     c.dim[SYM_H] = 2;
     c.dim[SYM_H_K] = 1;
     c.dim[SYM_T] = t;
@@ -52,7 +52,7 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
     c.pass = more.pass == LATHE_BACKWARD ? LATHE_BACKWARD : LATHE_FORWARD;
     c.deterministic = c.pass == LATHE_BACKWARD;
     c.dtypes = more.dtypes;
-    c.dim[SYM_KEPT] = case_has(&c, "states") ? (more.in_place ? slots : (t + 2) / 3) : -1;
+    c.dim[SYM_KEPT] = case_has(&c, "states") ? (more.in_place ? slots : ((int)c.dim[SYM_B] * t + 2) / 3) : -1;
     case_add(list, &c);
 }
 
@@ -77,6 +77,9 @@ static void add_kept(struct case_list *list)
                                        " states norms states_index state_out_index "};
     for (int k = 0; k < COUNT(KEPT); k++) {
         add(list, &KEPT[k], 41, 6, 12, LAYOUT_SWAPPED, (struct test_case){.with = WITH[1], .ends = 38});
+        if (k < 2) /* batches */
+            add(list, &KEPT[k], 13, 3, 3, LAYOUT_COMPACT,
+                (struct test_case){.without = " cu state_index ", .with = WITH[0]});
         add(list, &KEPT[k], 40, 5, 20, k % 2 ? LAYOUT_PADDED : LAYOUT_COMPACT,
             (struct test_case){.without = " state_out norm_out ", .with = WITH[0], .in_place = true});
         add(list, &KEPT[k], 6, 3, 3, LAYOUT_MISALIGNED,

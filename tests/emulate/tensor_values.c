@@ -47,20 +47,33 @@ static int64_t slot_of(const struct tensor *t, const struct test_case *c, int64_
     return sequence == 1 ? -1 : last - sequence;
 }
 
+/* Where packed sequences of linear attention begin: twelve have lengths beside ends of steps of 16 tokens and
+   of chunks of 64, of several chunks, and none: in front, in the middle and last. */
+static double place_of_packed(const struct test_case *c, int64_t sequence)
+{
+    static const int LENGTH[] = {0, 1, 15, 16, 17, 0, 63, 64, 65, 127, 130, 0};
+    const int64_t seqs = c->dim[SYM_SEQS];
+    const int64_t tokens = c->ends > 0 ? c->ends : c->dim[SYM_T];
+    int64_t place = 0;
+    if (seqs != (int64_t)(sizeof LENGTH / sizeof *LENGTH))
+        return sequence < 2 && seqs > 1 ? 0.0
+               : sequence == seqs       ? (double)tokens
+                                        : (double)(tokens * sequence * sequence / (seqs * seqs));
+    for (int64_t k = 0; k < sequence; k++)
+        place += LENGTH[k];
+    return (double)(place < tokens ? place : tokens);
+}
+
 /* Of linear attention: logarithms of decays, weak ones, none, and one that forgets all; sequences of which
    some are empty; states of which one sequence has none; sums of keys that may divide. */
 static bool linear_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state,
                          double *value)
 {
-    const int64_t seqs = c->dim[SYM_SEQS];
-    const int64_t tokens = c->ends > 0 ? c->ends : c->dim[SYM_T];
     const double some = uniform(state);
     if (tensor_is(t, "g"))
         *value = some < 0.1 ? 0.0 : some < 0.12 ? -1e4 : -0.3 * fabs(normal(state));
     else if (tensor_is(t, "cu"))
-        *value = flat < 2 && seqs > 1 ? 0.0
-                 : flat == seqs       ? (double)tokens
-                                      : (double)(tokens * flat * flat / (seqs * seqs));
+        *value = place_of_packed(c, flat);
     else if (strstr(t->name, "_index"))
         *value = (double)slot_of(t, c, flat);
     else if (tensor_is(t, "w") || tensor_is(t, "beta") || tensor_is(t, "depth"))
