@@ -5,7 +5,6 @@
  */
 #include "dist_call.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 
 /* ---- every shipped spec
@@ -16,35 +15,6 @@ static const int64_t EDGE[RANKS][RANKS + 1] = {
 static const int64_t EVEN[RANKS][RANKS + 1] = {{0, 24}, {0, 12, 24}, {0, 8, 16, 24}, {0, 6, 12, 18, 24}};
 /* Of 6 queries. */
 static const int64_t Q_EDGE[RANKS][RANKS + 1] = {{0, 6}, {0, 2, 6}, {0, 3, 3, 6}, {0, 1, 2, 4, 6}};
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-static int list_specs(char name[MOST_SPECS][64], int kind)
-{
-    DIR *dir = opendir(check_source_path("specs"));
-    const struct dirent *entry;
-    int n = 0;
-    CHECK(dir != NULL);
-    while ((entry = readdir(dir)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-        struct diag diag = {0};
-        char stem[64];
-        if (!dot || strcmp(dot, ".lua") != 0 || strcmp(entry->d_name, "prelude.lua") == 0)
-            continue;
-        snprintf(stem, sizeof stem, "%.*s", (int)(dot - entry->d_name), entry->d_name);
-        struct ir *ir = spec_load(stem, NULL, 0, &diag);
-        CHECK(n < MOST_SPECS);
-        if (ir && (int)ir->kind == kind)
-            snprintf(name[n++], sizeof name[0], "%s", stem);
-        ir_free(ir);
-    }
-    closedir(dir);
-    qsort(name, (size_t)n, sizeof name[0], by_name);
-    return n;
-}
 
 /* Does a scheme refuse this, with a sentence that begins with its name? */
 static bool refuses(const struct bench *b, const char *scheme)
@@ -70,7 +40,7 @@ struct sweep {
 static void sweep(const struct sweep *s)
 {
     static char name[MOST_SPECS][64];
-    const int n = list_specs(name, s->kind);
+    const int n = list_shipped(name, s->kind);
     int served = 0;
     int refused = 0;
     for (int i = 0; i < n; i++) {

@@ -5,7 +5,7 @@
 #ifndef LATHE_TESTS_DIST_CALL_H
 #define LATHE_TESTS_DIST_CALL_H
 
-#include "check.h"
+#include "whole.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/gen.h"
 #include "lathe_dist.h"
@@ -17,29 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    B = 2,
-    H = 4,
-    H_KV = 2,
-    TOKENS = 24,
-    D = 16,
-    D2 = 8,
-    FREE = 40,
-    RANKS = 4,
-    PAGE = 4,
-    MOST = 40,
-    MOST_SPECS = 64
-};
-
-struct value { /* a tensor of the whole problem, compact */
-    char name[NAME_MAX_BYTES];
-    struct sig_arg is;
-    lathe_arg arg;
-    int64_t shape[MAX_DIMS];
-    int64_t count;
-    bool share;   /* a gradient of an input */
-    void *before; /* a result, as one rank has it */
-};
+enum { TOKENS = 24, RANKS = 4, PAGE = 4 };
 
 struct bench {
     lathe_ctx *ctx;

@@ -5,39 +5,19 @@
  */
 #include "check.h"
 #include "loaded.h"
+#include "whole.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/gen.h"
 #include "gen/ir/spec.h"
 #include "gen/ir/tensor.h"
 #include "lathe.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    B = 2,
-    H = 4,
-    H_KV = 2,
-    Q = 6,
-    KV = 23,
-    D = 16,
-    D2 = 8,
-    FREE = 40,
-    MOST_SHARDS = 4,
-    MOST = 40,
-    MOST_SPECS = 64
-};
-
-struct value { /* a tensor of the whole problem, compact */
-    char name[NAME_MAX_BYTES];
-    struct sig_arg is;
-    lathe_arg arg;
-    int64_t shape[MAX_DIMS];
-    int64_t count;
-};
+enum { Q = 6, KV = 23, MOST_SHARDS = 4 };
 
 struct bench {
     struct ir *ir;
@@ -389,39 +369,10 @@ static void cut_heads(struct bench *b, const char *spec, lathe_pass pass)
 /* ---- every shipped spec ---------------------------------------------------------------------------------
  */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-static int list_specs(char name[MOST_SPECS][64])
-{
-    DIR *dir = opendir(check_source_path("specs"));
-    const struct dirent *entry;
-    int n = 0;
-    CHECK(dir != NULL);
-    while ((entry = readdir(dir)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-        struct diag diag = {0};
-        char stem[64];
-        if (!dot || strcmp(dot, ".lua") != 0 || strcmp(entry->d_name, "prelude.lua") == 0)
-            continue;
-        snprintf(stem, sizeof stem, "%.*s", (int)(dot - entry->d_name), entry->d_name);
-        struct ir *ir = spec_load(stem, NULL, 0, &diag);
-        CHECK(n < MOST_SPECS);
-        if (ir && ir->kind == KIND_ATTENTION)
-            snprintf(name[n++], sizeof name[0], "%s", stem);
-        ir_free(ir);
-    }
-    closedir(dir);
-    qsort(name, (size_t)n, sizeof name[0], by_name);
-    return n;
-}
-
 TEST(every_spec_cut_by_keys_is_the_whole)
 {
     static char name[MOST_SPECS][64];
-    const int n = list_specs(name);
+    const int n = list_shipped(name, KIND_ATTENTION);
     int cut = 0;
     int refused = 0;
     for (int i = 0; i < n; i++) {
@@ -446,7 +397,7 @@ TEST(every_spec_cut_by_keys_is_the_whole)
 TEST(every_spec_cut_by_heads_is_the_whole)
 {
     static char name[MOST_SPECS][64];
-    const int n = list_specs(name);
+    const int n = list_shipped(name, KIND_ATTENTION);
     for (int i = 0; i < n; i++) {
         struct bench b;
         open_bench(&b, name[i]);
