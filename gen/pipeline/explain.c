@@ -117,18 +117,39 @@ static const char *pass_text(lathe_pass pass)
     return pass == LATHE_FORWARD ? "forward" : pass == LATHE_BACKWARD ? "backward" : "combine";
 }
 
-void explain_table(struct text_buf *out)
+/* An item of a list, in lines of a page's width. */
+static void add_item(const char *words, struct text_buf *out)
 {
-    text_add(out, "| template | pass | from | takes |\n|---|---|---|---|\n");
+    enum { PAGE_COLUMNS = 120 };
+    int column = 1;
+    text_add(out, "-");
+    for (const char *at = words; *at;) {
+        const int size = (int)strcspn(at, " ");
+        if (column + 1 + size > PAGE_COLUMNS) {
+            text_add(out, "\n ");
+            column = 1;
+        }
+        text_add(out, " %.*s", size, at);
+        column += 1 + size;
+        at += size + (at[size] == ' ');
+    }
+    text_add(out, "\n");
+}
+
+void explain_templates(struct text_buf *out)
+{
     for (int k = 0; k < KIND_COUNT; k++)
         for (const struct template_row *t = kinds[k].templates; t->name; t++) {
             if (t->serves.dtypes == 0)
                 continue;
             const struct isa_row *isa = &isas[t->isa];
-            text_add(out, "| %s | %s | %s%.0d | ", t->name, pass_text(t->pass), isa->arch ? isa->arch : "sm_",
-                     isa->arch ? 0 : isa->sm);
-            serves_text(&t->serves, kinds[k].features, out);
-            text_add(out, " |\n");
+            struct text_buf words = {0};
+            text_add(&words, "`%s`, %s, from %s%.0d: ", t->name, pass_text(t->pass),
+                     isa->arch ? isa->arch : "sm_", isa->arch ? 0 : isa->sm);
+            serves_text(&t->serves, kinds[k].features, &words);
+            add_item(words.data ? words.data : "", out);
+            out->failed |= words.failed;
+            text_free(&words);
         }
 }
 

@@ -21,9 +21,9 @@ void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, cons
 /* A plan: its template, tiles and reason; then, where there are any, the templates before it that refused. */
 void explain_plan(struct facts *f, const struct kernel_request *r, const struct plan *plan);
 void explain_refusals(struct facts *f, const struct kernel_request *r);
-/* Every template with columns of what it serves, as rows of a table in Markdown:
+/* Every template with columns of what it serves, as items of a list in Markdown:
  * specs/reference/templates.md. */
-void explain_table(struct text_buf *out);
+void explain_templates(struct text_buf *out);
 /* No template serves: `why` has a line for each. */
 void explain_unserved(struct facts *f, const char *why);
 /* Its kernels, their workspace, and how busy they keep the device. */

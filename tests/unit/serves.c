@@ -1,5 +1,5 @@
 /*
- * serves.c: every request is served, or refused by sentences; the reference has the table of what is served.
+ * serves.c: every request is served, or refused by sentences; the reference has the list of what is served.
  */
 #include "plan_pick.h"
 #include "gen/pipeline/explain.h"
@@ -117,15 +117,15 @@ static char *read_page(const char *path)
     return text;
 }
 
-TEST(the_reference_has_the_table_of_templates)
+TEST(the_reference_has_the_list_of_templates)
 {
-    struct text_buf table = {0};
-    explain_table(&table);
+    struct text_buf list = {0};
+    explain_templates(&list);
     char *page = read_page(check_source_path("specs/reference/templates.md"));
-    CHECK(!table.failed && page);
-    if (!strstr(page, table.data))
-        fprintf(stderr, "specs/reference/templates.md lacks this table:\n%s", table.data);
-    CHECK(strstr(page, table.data));
+    CHECK(!list.failed && page);
+    if (!strstr(page, list.data))
+        fprintf(stderr, "specs/reference/templates.md lacks this list:\n%s", list.data);
+    CHECK(strstr(page, list.data));
     free(page);
-    text_free(&table);
+    text_free(&list);
 }
