@@ -27,7 +27,7 @@ torch = alone.torch
 
 BAR = 0.2      # seconds
 REPEATS = 3
-ABOUT = "`cold.py`, seconds, forward / backward"
+ABOUT = f"`cold.py`, seconds, of a bar of {BAR}"
 SHORT = 1024   # elements of a row, beside the length that is measured for speed
 
 
@@ -72,11 +72,8 @@ def map_cases():
 
 
 def rows_of(table):
-    """Three rows of results.py: specs by the passes that are within the bar."""
-    made = {"within the bar": [], "a pass within the bar": [], "no pass within the bar": []}
-    for name, *times in table:
-        made[list(made)[sum(t > BAR for t in times)]].append(name.removesuffix(f" {SHORT}") + " " + " / ".join(f"{t:.2f}" for t in times))
-    return {case: {"specs": ", ".join(specs)} for case, specs in made.items() if specs}
+    """Rows of results.py, one a spec."""
+    return {name.removesuffix(f" {SHORT}"): dict(zip(("forward", "backward"), (f"{t:.2f}" for t in times))) for name, *times in table}
 
 
 def main(arguments=None):

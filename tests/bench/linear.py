@@ -48,7 +48,7 @@ SPECS = {
 }
 
 
-ABOUT = "`linear.py --peers`, ms (share of the copy bandwidth, or of equal sequences)"
+ABOUT = "`linear.py --peers`, ms (share of copy bandwidth, or of equal sequences)"
 ABOUT_ERRORS = "`linear.py --errors --peers`, relative L2, 1e-3 (of FLA)"
 
 

@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "RESULTS.md")
 STAMP = ("card", "date", "commit")
 NOT_MEASURED = "-"
+MOST_COLUMNS = 140  # of a line: a wider table is written in parts, below each other
 TITLE = """# Figures
 
 The newest figure of each row, written by the benchmarks (`results.py`, README.md); older ones, and what was tried, are
@@ -41,12 +42,34 @@ class Table:
         self.columns += [column for column in cells if column not in self.columns]
         self.rows[case] = {**(old if same else {}), **cells, **stamp}
 
-    def lines(self):
-        columns = [c for c in self.columns if any(row.get(c, NOT_MEASURED) != NOT_MEASURED for row in self.rows.values())]
+    def has(self, case, columns):
+        return any(self.rows[case].get(c, NOT_MEASURED) != NOT_MEASURED for c in columns)
+
+    def part(self, columns):
+        """Lines of a table with these columns, and of what has a figure in one of them."""
         header = (self.about, *columns, *STAMP)
-        rows = [header, *((case, *(row.get(c, NOT_MEASURED) for c in header[1:])) for case, row in self.rows.items())]
+        rows = [header, *((case, *(row.get(c, NOT_MEASURED) for c in header[1:]))
+                          for case, row in self.rows.items() if self.has(case, columns))]
         text = ["| " + " | ".join(row) + " |" for row in rows]
-        return [f"## {self.name}", text[0], "|---" * len(header) + "|", *text[1:]]
+        return [text[0], "|---" * len(header) + "|", *text[1:]]
+
+    def parts(self):
+        """Columns, as many in each part as lines of MOST_COLUMNS have room for."""
+        parts = []
+        for column in self.columns:
+            if not any(self.has(case, [column]) for case in self.rows):
+                continue
+            if parts and max(map(len, self.part([*parts[-1], column]))) <= MOST_COLUMNS:
+                parts[-1].append(column)
+            else:
+                parts.append([column])
+        return parts
+
+    def lines(self):
+        parts = self.parts()
+        first = {case: next((i for i, part in enumerate(parts) if self.has(case, part)), 0) for case in self.rows}
+        self.rows = {case: self.rows[case] for case in sorted(self.rows, key=first.get)}  # as they will be read
+        return [f"## {self.name}", *"\n\n".join("\n".join(self.part(part)) for part in parts).split("\n")]
 
 
 def cells_of(line):
@@ -54,20 +77,23 @@ def cells_of(line):
 
 
 def read_rows(table, header, lines):
-    table.columns = [column for column in header if column not in STAMP]
+    table.columns += [column for column in header if column not in STAMP]
     for line in lines:
         case, *cells = cells_of(line)
-        table.rows[case] = dict(zip(header, cells))
+        table.rows.setdefault(case, {}).update(zip(header, cells))
 
 
 def parse(text):
     """{name: Table} in their order, of what `render` wrote."""
     tables = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        name, *lines = section.splitlines()
-        about, *header = cells_of(lines[0])
-        tables[name] = Table(name, about)
-        read_rows(tables[name], header, [line for line in lines[2:] if line.startswith("|")])
+        name, text = section.split("\n", 1)
+        parts = [part.split("\n") for part in text.strip().split("\n\n")]
+        tables[name] = Table(name, cells_of(parts[0][0])[0])
+        for lines in parts:
+            read_rows(tables[name], cells_of(lines[0])[1:], lines[2:])
+        for row in tables[name].rows.values():
+            row.update({column: row.get(column, NOT_MEASURED) for column in tables[name].columns})
     return tables
 
 
