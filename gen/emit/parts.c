@@ -17,10 +17,23 @@ static const char *const LONG_ROLES[] = {"bwd",      "fwd",    "bwd_rows", "rows
                                          "lookback", "points", "gather",   "longs"};
 /* Roles of kernels several of which are in one text and take long, the longest first. Options of the compiler
    say which part is theirs, so that a text does not change with how it is cut. */
-static const char *const SEVERAL_LONG_ROLES[] = {
-    "bwd_chunks",   "bwd_chunks_rule", "bwd_prepare_rule", "bwd_states",  "bwd_prepare", "prepare",
-    "prepare_rule", "chunks",          "states",           "bwd_columns", "bwd_back",    "bwd_again",
-    "bwd_inverse",  "inverse",         "bwd_keys",         "bwd_queries", "decode"};
+static const char *const SEVERAL_LONG_ROLES[] = {"bwd_chunks",
+                                                 "bwd_chunks_low_rank",
+                                                 "bwd_prepare_low_rank",
+                                                 "bwd_states",
+                                                 "bwd_prepare",
+                                                 "prepare",
+                                                 "prepare_low_rank",
+                                                 "chunks",
+                                                 "states",
+                                                 "bwd_columns",
+                                                 "bwd_back",
+                                                 "bwd_again",
+                                                 "bwd_inverse",
+                                                 "inverse",
+                                                 "bwd_keys",
+                                                 "bwd_queries",
+                                                 "decode"};
 enum {
     LONG_ROLE_COUNT = sizeof LONG_ROLES / sizeof *LONG_ROLES,
     SEVERAL_LONG_ROLE_COUNT = sizeof SEVERAL_LONG_ROLES / sizeof *SEVERAL_LONG_ROLES

@@ -36,7 +36,7 @@ int linear_more_writers(const struct kernel_request *r)
     return r->ir->linear.delta.n_roots > 0 ? 0 : 1;
 }
 
-int linear_rule_layout(const struct kernel_request *r, int pad)
+int linear_low_rank_layout(const struct kernel_request *r, int pad)
 {
     enum { OF_CHANNEL = 4 * (2 * STEPS + STEPS * (STEPS - 1) / 2), SUMS = STEPS * 4 * 16 * 16 };
     const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */

@@ -94,15 +94,15 @@ enum keyed_use {
     KEYED_PIECES,
     KEYED_BACK
 }; /* forward, few long sequences in pieces, backward */
-/* Bytes of struct prepared of linear/keyed_delta_parts.cuh, and of keyed_layout of
+/* Bytes of struct prepared of linear/chunk_parts.cuh, and of keyed_layout of
  * linear/keyed_delta_prepare.cuh.
  */
 int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_use use);
 int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use);
 /* Without the delta rule tokens write under two vectors: how many there are beside k. */
 int linear_more_writers(const struct kernel_request *r);
-/* Bytes of rule_layout of linear/rule_prepare.cuh: of a rule with vectors of its own. */
-int linear_rule_layout(const struct kernel_request *r, int pad);
+/* Bytes of low_rank_layout of linear/low_rank_prepare.cuh: of a rule with vectors of its own. */
+int linear_low_rank_layout(const struct kernel_request *r, int pad);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
 /* And of those whose warps have 16 value channels each: how many a block has. */

@@ -15,7 +15,8 @@
 
 enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64, STEPS = CHUNK / 16 };
 
-/* Of struct ruled of linear/rule_parts.cuh; of the second vector as it writes, and two triangles of pairs. */
+/* Of struct prepared of linear/chunk_parts.cuh; of the second vector as it writes, and two triangles of
+ * pairs. */
 static int prepared_bytes(const struct kernel_request *r, int pad)
 {
     const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
@@ -32,7 +33,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
     to->chunk_bytes = prepared_bytes(r, pad);
     to->smem_bytes = to->chunk_bytes + linear_tile(r, CHUNK, WARP_COLUMNS * to->column_warps);
-    to->inverse = linear_rule_layout(r, pad);
+    to->inverse = linear_low_rank_layout(r, pad);
     if (!linear_has_room(r, to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse, why))
         return false;
     to->chunk_threads = 32 * to->column_warps;
@@ -47,14 +48,14 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
 
 static void config(struct text_buf *t, const struct plan *plan)
 {
-    text_add(t, "constexpr int COLUMN_WARPS = %d;\n", plan->linear.column_warps);
+    text_add(t, "constexpr int COLUMN_WARPS = %d, PIECES = 1;\n", plan->linear.column_warps);
 }
 
 static void launches(struct forward *f)
 {
     forward_place_ahead(f);
     forward_few(f);
-    forward_ahead(f, "prepare_rule");
+    forward_ahead(f, "prepare_low_rank");
     forward_chunks(f);
 }
 

@@ -84,7 +84,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     if (!linear_has_pieces(to))
         fill_bytes(r, to, pad, KEYED_WHOLE);
     if (linear_has_vectors(r->ir))
-        to->inverse = linear_rule_layout(r, pad);
+        to->inverse = linear_low_rank_layout(r, pad);
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
     if (!linear_has_room(r, most, why))
         return false;
@@ -106,7 +106,7 @@ static void launches(struct forward *f)
     if (linear_has_pieces(to))
         forward_place_parts(f);
     forward_few(f);
-    forward_ahead(f, linear_has_vectors(f->e->spec) ? "prepare_rule" : "prepare");
+    forward_ahead(f, linear_has_vectors(f->e->spec) ? "prepare_low_rank" : "prepare");
     if (linear_has_pieces(to)) {
         f->pieces = to->pieces;
         (void)forward_of_pieces(f, "chunks", to->chunk_slices);

@@ -25,7 +25,7 @@ static int chunks_bytes(const struct kernel_request *r, int part, int d_v)
            2 * linear_tile(r, CHUNK, CHUNK) + OF_CHANNEL * part + STRONG;
 }
 
-/* Of rule_layout_back of linear/backward/keyed_rule.cuh: readers beside what writes. */
+/* Of low_rank_layout_back of linear/backward/keyed_rule.cuh: readers beside what writes. */
 static int bytes_with_readers(const struct kernel_request *r, int part, int d_v)
 {
     enum { TILE = 128 };
@@ -57,7 +57,7 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->chunk_slices = d_v / SLICE;
     to->chunk_bytes = linear_keyed_prepared(r, d, KEYED_BACK);
     to->inverse =
-        linear_has_vectors(r->ir) ? linear_rule_layout(r, d) : linear_keyed_layout(r, d, KEYED_BACK);
+        linear_has_vectors(r->ir) ? linear_low_rank_layout(r, d) : linear_keyed_layout(r, d, KEYED_BACK);
     to->walk_bytes = to->chunk_bytes + linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
@@ -150,7 +150,7 @@ static void back(struct recipe *r)
 
 static void again_rule(struct recipe *r)
 {
-    back_of_chunks(r, "bwd_prepare_rule", 1, PREPARE_THREADS, r->plan->linear.inverse);
+    back_of_chunks(r, "bwd_prepare_low_rank", 1, PREPARE_THREADS, r->plan->linear.inverse);
     if (r->buffer[AGAIN_O] >= 0)
         back_by_token(r, "bwd_again", r->plan->linear.slices);
 }
@@ -159,7 +159,7 @@ static void back_rule(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     back_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    back_of_chunks(r, "bwd_chunks_rule", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    back_of_chunks(r, "bwd_chunks_low_rank", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
 }
 
 static bool sizes_of_rule(const struct kernel_request *r, struct plan *plan, char *why)

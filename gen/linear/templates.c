@@ -70,7 +70,7 @@ static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"mod_o", "heads/vector_mod.cuh"},
                                                   {"gather_o", "linear/updates.cuh"},
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
-                                                  {"prepare_rule", "linear/rule_prepare.cuh"},
+                                                  {"prepare_low_rank", "linear/low_rank_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},
                                                   {NULL, NULL}};
 static const struct launch_file BACK_BY_TOKEN[] = {BEGIN,

@@ -2,74 +2,29 @@
 // tokens alone (struct prepared).
 //
 // Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare of shared memory. A warp has a step
-// of 16 tokens. With c the sums of a channel's logarithms from its step's start on and L all that the step loses, its
-// tokens read with e^(c - b) and write with e^(L - b - c), where b is 0, or half of L in a group of 64 channels that is
-// mild (linear/channel_logs.cuh). Pairs of one step are products of these in mild groups, for the two exponents are c_i
-// - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle,
-// e^(b + .. + b), which is e^0 at most.
+// of 16 tokens (linear/chunk_decays.cuh).
 #pragma once
-#include "linear/channel_logs.cuh"
-#include "linear/inverse_tiles.cuh"
-#include "linear/keyed_delta_parts.cuh"
-#include "linear/triangle.cuh"
+#include "linear/chunk_decays.cuh"
 
 namespace linear
 {
 
-struct keyed_layout { // in shared memory, bytes; where tiles were the matrices will be
-    static constexpr int READ_Q = 0, READ_K = READ_Q + prepared::TILE, WRITE_K = READ_K + prepared::TILE;
-    static constexpr int MATRICES = 0, MATRIX = static_cast<int>(sizeof(matrix));
-    static constexpr int BETA = max_of(WRITE_K + prepared::TILE, 2 * MATRIX);
-    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;               // L of each step, then its growth and channel,
-    static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
-    static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
-    static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
-    // where sequences may be cut in pieces: of each step
-    static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 8 * CHUNK_STEPS : 0);
+struct keyed_layout : chunk_layout<3 * prepared::TILE> {
+    // where sequences may be cut in pieces: of each step by how much it shrinks a state, then its growth
+    static constexpr int SHRINKS = BEHIND, END_AHEAD = SHRINKS + (IN_PIECES ? 8 * CHUNK_STEPS : 0);
     // backward: a block of A of each warp, which is turned around
-    static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
+    static constexpr int TURNED = BEHIND, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK;
 };
 // Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
 static_assert(STEP * KEY_PAD * OPERAND >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
 
 // BACK: q and A have the scale in them.
-template <bool BACK, class P> struct keyed_chunk {
-    using operand = cfg::operand;
-    using layout = keyed_layout;
-    static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
-    static constexpr bool APART = BACK && POWERS_APART;
-    const P &p;
-    const work &w;
-    int place; // of the chunk
-    unsigned char *bytes, *to;
-    u32 shared;
+template <bool BACK, class P> struct keyed_chunk : chunk_decays<BACK, P, keyed_layout> {
+    using base = chunk_decays<BACK, P, keyed_layout>;
+    using base::p, base::w, base::place, base::to, base::shared, base::own, base::rows, base::numbers, base::matrix_of;
+    using typename base::operand, typename base::layout;
 
-    DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
     __device__ __forceinline__ float q_scale() const { return BACK ? w.scale : 1.0f; }
-    __device__ __forceinline__ u32 rows(int tile, int step) const
-    {
-        return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES);
-    }
-    __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
-    __device__ __forceinline__ matrix &matrix_of(int which) const
-    {
-        return *reinterpret_cast<matrix *>(bytes + layout::MATRICES + which * layout::MATRIX);
-    }
-
-    // Tokens that do not exist are zeros.
-    __device__ __forceinline__ void load() const
-    {
-        const int left = max(w.s.length - place - STEP * own(), 0);
-        const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
-        const i64 way = cfg::REVERSE ? -1 : 1;
-        load_step<KEY_PAD>(rows(layout::READ_Q, own()),
-                           elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
-                           way * p.q_t, left, cfg::D);
-        load_step<KEY_PAD>(rows(layout::READ_K, own()),
-                           elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
-                           way * p.k_t, left, cfg::D);
-        copy_commit();
-    }
     // f(sum of A, sum of N, row, column), of all pairs of a block.
     template <class F> DEV void each_pair(float (&a)[2][4], float (&n)[2][4], const F &f)
     {
@@ -98,7 +53,7 @@ template <bool BACK, class P> struct keyed_chunk {
             }
             mild |= some ? 1u << g : 0u;
         }
-        if (mild != EVERY_GROUP) {
+        if (mild != base::EVERY_GROUP) {
             __syncwarp();
             each_pair(a, n, [&](float &x, float &y, int row, int column) {
                 x = q_scale() * load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
@@ -149,50 +104,6 @@ template <bool BACK, class P> struct keyed_chunk {
             numbers(layout::SHRINKS)[CHUNK_STEPS + own()] = sum;
         }
     }
-    // For the other warps: L and b of this one's step.
-    __device__ __forceinline__ void tell(channel_logs &logs, u32 mild) const
-    {
-#pragma unroll
-        for (int g = 0; g < KEY_GROUPS; g++) {
-            logs.sum(g);
-            const float begin = (mild >> g & 1u) != 0 ? 0.5f : 0.0f;
-            const int at = own() * KEY_PAD + g * 64 + 2 * lane_id();
-            const float ends[2] = {logs.end(g, 0), logs.end(g, 1)};
-            const float begins[2] = {begin * ends[0], begin * ends[1]};
-            store_vec<2, float>(numbers(layout::ENDS) + at, ends);
-            store_vec<2, float>(numbers(layout::BEGINS) + at, begins);
-        }
-    }
-    // Sum of L of the steps from `first` on, ahead of `last`.
-    __device__ __forceinline__ float sum_of_ends(int first, int last, int channel) const
-    {
-        float sum = 0.0f;
-#pragma unroll
-        for (int step = 0; step < CHUNK_STEPS; step++) {
-            sum += step >= first && step < last ? numbers(layout::ENDS)[step * KEY_PAD + channel] : 0.0f;
-        }
-        return sum;
-    }
-    __device__ __forceinline__ float begin(int step, int channel) const
-    {
-        return numbers(layout::BEGINS)[step * KEY_PAD + channel];
-    }
-    // What is between each two steps, and e^G_end.
-    __device__ __forceinline__ void fill_between() const
-    {
-        for (int n = static_cast<int>(threadIdx.x); n < KEY_PAD; n += THREADS) {
-#pragma unroll
-            for (int i = 1; i < CHUNK_STEPS; i++) {
-#pragma unroll
-                for (int j = 0; j < i; j++) {
-                    numbers(layout::BETWEEN)[between(i, j) + n] =
-                        exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
-                }
-            }
-            reinterpret_cast<float *>(to + prepared::FACTORS)[n] = exp2_approx(sum_of_ends(0, CHUNK_STEPS, n));
-        }
-    }
-    DEV int between(int i, int j) { return (i * (i - 1) / 2 + j) * KEY_PAD; }
     // q and k in their places become what reads, and beside them what writes; the same from the chunk's start and to
     // its end goes to memory.
     __device__ __forceinline__ void weigh(const channel_logs &logs) const
@@ -206,10 +117,10 @@ template <bool BACK, class P> struct keyed_chunk {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const int channel = g * 64 + 2 * lane_id() + c;
-                from[c] = begin(own(), channel);
+                from[c] = base::begin(own(), channel);
                 behind[c] = logs.end(g, c) - from[c];
-                before[c] = exp2_approx(sum_of_ends(0, own(), channel) + from[c]);
-                after[c] = exp2_approx(sum_of_ends(own() + 1, CHUNK_STEPS, channel) + from[c]);
+                before[c] = exp2_approx(base::sum_of_ends(0, own(), channel) + from[c]);
+                after[c] = exp2_approx(base::sum_of_ends(own() + 1, CHUNK_STEPS, channel) + from[c]);
             }
 #pragma unroll
             for (int i = 0; i < STEP; i++) {
@@ -237,29 +148,13 @@ template <bool BACK, class P> struct keyed_chunk {
         store_shared(shared + static_cast<u32>(tile) + at, pack<operand>(x[0], x[1]));
         *reinterpret_cast<u32 *>(to + which + at) = pack<operand>(x[0] * by[0], x[1] * by[1]);
     }
-    // Keys of another step as they write, times what is between it and this warp's.
-    DEV void pass(u32 (&b)[4], const float *factors)
-    {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float by[2];
-            load_vec<2, float>(factors + 8 * half + lane_id() % 4 * 2, by);
-#pragma unroll
-            for (int i = half; i < 4; i += 2) {
-                float low;
-                float high;
-                unpack<operand>(b[i], low, high);
-                b[i] = pack<operand>(low * by[0], high * by[1]);
-            }
-        }
-    }
     // a += q k' and n += k k', of this warp's step and step j; of the same step, the channels of mild groups.
     __device__ __forceinline__ void multiply(float (&a)[2][4], float (&n)[2][4], int j, u32 mild) const
     {
         const u32 q = rows(layout::READ_Q, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
         const u32 k = rows(layout::READ_K, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
         const u32 x = rows(layout::WRITE_K, j) + lane_offset_b<KEY_PAD>(lane_id());
-        const float *factors = numbers(layout::BETWEEN) + between(own(), j);
+        const float *factors = numbers(layout::BETWEEN) + base::between(own(), j);
 #pragma unroll
         for (int i = 0; i < KEY_PAD / 16; i++) {
             if (j == own() && (mild >> i / 4 & 1u) == 0) {
@@ -272,7 +167,7 @@ template <bool BACK, class P> struct keyed_chunk {
             load_matrix4(of_k, swizzle<KEY_PAD>::along(k, 2 * i));
             load_matrix4(b, swizzle<KEY_PAD>::along(x, 2 * i));
             if (j != own()) {
-                pass(b, factors + 16 * i);
+                base::pass(b, factors + 16 * i);
             }
 #pragma unroll
             for (int c = 0; c < 2; c++) {
@@ -287,23 +182,10 @@ template <bool BACK, class P> struct keyed_chunk {
         u32 word[4] = {pack<operand>(a[0][0], a[0][1]), pack<operand>(a[0][2], a[0][3]),
                        pack<operand>(a[1][0], a[1][1]), pack<operand>(a[1][2], a[1][3])};
         if constexpr (BACK) {
-            turn(word);
+            base::turn(word, shared + static_cast<u32>(layout::TURNED + own() * prepared::BLOCK));
         }
         *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) =
             make_uint4(word[0], word[1], word[2], word[3]);
-    }
-    __device__ __forceinline__ void turn(u32 (&word)[4]) const
-    {
-        const u32 room = shared + static_cast<u32>(layout::TURNED + own() * prepared::BLOCK);
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) +
-                             static_cast<u32>(lane_id() % 4 * 4),
-                         word[i]);
-        }
-        __syncwarp();
-        load_matrix4_transposed(word, room + lane_offset_b_transposed<STEP>(lane_id()));
     }
     // diag(beta) N, where nobody needs the tiles any more.
     __device__ __forceinline__ void store_products(const float (&n)[CHUNK_STEPS][2][4], const float *beta) const
@@ -345,7 +227,7 @@ template <bool BACK, class P> struct keyed_chunk {
                     const int column = j * STEP + lane_id() % 4 * 2 + n % 2 * 8;
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
-                    const float by = APART ? beta_power::in(beta[row]).inverse : 1.0f;
+                    const float by = base::APART ? beta_power::in(beta[row]).inverse : 1.0f;
                     word[n] = two_words::of(column <= row ? by * beta[column] * two[0] : 0.0f,
                                             column + 1 <= row ? by * beta[column + 1] * two[1] : 0.0f);
                 }
@@ -367,7 +249,7 @@ template <bool BACK, class P> struct keyed_chunk {
                     const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
                     const float low = column <= row ? t[row][column] : 0.0f;
                     const float high = column <= row + 1 ? t[row + 1][column] : 0.0f;
-                    const float by = beta[column] * (APART ? beta_power::in(beta[column]).inverse : 1.0f);
+                    const float by = beta[column] * (base::APART ? beta_power::in(beta[column]).inverse : 1.0f);
                     word[n] = two_words::of(by * low, by * high);
                 }
                 store_words(prepared::INVERSE_BACK + prepared::block(i, j), word);
@@ -382,7 +264,7 @@ template <bool BACK, class P> struct keyed_chunk {
         float n[CHUNK_STEPS][2][4] = {};
         float diagonal[2][4] = {};
         u32 mild;
-        load();
+        base::load();
         {
             channel_logs logs;
             logs.fetch(p, w, place + STEP * own());
@@ -395,10 +277,10 @@ template <bool BACK, class P> struct keyed_chunk {
             copy_wait<0>();
             __syncwarp();
             mild = sum_steep(logs, a, diagonal);
-            tell(logs, mild);
+            base::tell(logs, mild);
             __syncthreads();
             weigh(logs);
-            fill_between();
+            base::fill_between();
         }
         __syncthreads();
         multiply(a, diagonal, own(), mild);
@@ -433,24 +315,9 @@ template <bool BACK, class P> struct keyed_chunk {
         if constexpr (BACK) {
             store_inverse_back(beta);
         }
-        if (APART && threadIdx.x < CHUNK_TOKENS) {
-            reinterpret_cast<float *>(to + prepared::POWERS)[threadIdx.x] = beta_power::in(beta[threadIdx.x]).of;
-        }
+        base::leave_powers(beta);
     }
 };
-
-template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsigned char *bytes, const F &weight)
-{
-    inverse_work at = find_chunk(p);
-    if (at.place >= at.w.s.length) {
-        return;
-    }
-    if constexpr (BACK) {
-        at.w.scale = variant::scale(p.x, p.z, at.w.head);
-    }
-    unsigned char *to = prepared::of < BACK ? prepared::END_BACK : prepared::END_AHEAD > (p, at.w.s, at.w.h, at.place);
-    keyed_chunk<BACK, P>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
-}
 
 } // namespace linear
 
@@ -464,6 +331,6 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::IN_PIECES 
     LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::prepare_keyed<false>(p, shared_bytes, [](float beta) { return beta; });
+    linear::prepare_chunk<false, linear::keyed_chunk>(p, shared_bytes, [](float beta) { return beta; });
 }
 #endif

@@ -1,8 +1,8 @@
-// linear/keyed_delta_walk.cuh: what walks along the chunks share, forward and back, of the delta rule behind a decay by
-// key channel: a warp has 16 columns of the state, with columns as rows, so that what one product leaves is an operand
-// of the next as it stands.
+// linear/keyed_delta_walk.cuh: what walks along the chunks share, forward and back, behind a decay by key channel: a
+// warp has 16 columns of the state, with columns as rows, so that what one product leaves is an operand of the next as
+// it stands.
 #pragma once
-#include "linear/keyed_delta_parts.cuh"
+#include "linear/chunk_parts.cuh"
 #include "linear/state_columns.cuh"
 
 namespace linear

@@ -548,4 +548,29 @@ struct channel_chunk : chunk_tiles {
     }
 };
 
+// A block's part of a chunk: CHUNK is a channel_chunk with nothing of its own to begin with.
+template <class CHUNK> DEV void back_of_chunk(const linear_back_params &p, unsigned char *bytes)
+{
+    const int block = static_cast<int>(blockIdx.x);
+    inverse_work at = find_chunk(p, block / KEY_PARTS);
+    if (at.place >= at.w.s.length) {
+        return;
+    }
+    at.w.scale = variant::scale(p.x, p.z, at.w.head);
+    const int number = static_cast<int>(threadIdx.x) / 32;
+    CHUNK chunk{channel_chunk{{{number >= OWN_WARPS},
+                               p,
+                               at.w,
+                               at.place,
+                               block % KEY_PARTS,
+                               shared_address(bytes),
+                               number,
+                               number % OWN_WARPS,
+                               {}},
+                              {},
+                              0.0f,
+                              false}};
+    chunk.run();
+}
+
 } // namespace linear

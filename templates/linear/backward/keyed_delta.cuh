@@ -281,30 +281,6 @@ struct keyed_gradients : channel_chunk {
     }
 };
 
-DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
-{
-    const int block = static_cast<int>(blockIdx.x);
-    inverse_work at = find_chunk(p, block / KEY_PARTS);
-    if (at.place >= at.w.s.length) {
-        return;
-    }
-    at.w.scale = variant::scale(p.x, p.z, at.w.head);
-    const int number = static_cast<int>(threadIdx.x) / 32;
-    keyed_gradients chunk{{{{number >= OWN_WARPS},
-                            p,
-                            at.w,
-                            at.place,
-                            block % KEY_PARTS,
-                            shared_address(bytes),
-                            number,
-                            number % OWN_WARPS,
-                            {}},
-                           {},
-                           0.0f,
-                           false}};
-    chunk.run();
-}
-
 } // namespace linear
 
 namespace smem_bytes
@@ -317,6 +293,6 @@ extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::
     LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::keyed_chunks(p, shared_bytes);
+    linear::back_of_chunk<linear::keyed_gradients>(p, shared_bytes);
 }
 #endif

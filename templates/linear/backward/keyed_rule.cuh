@@ -9,30 +9,23 @@
 // beta, and its gradient, dv / beta: from there kernels of each token (linear/backward/tokens.cuh) have dq, dk and the
 // gradients of inputs, as they do where the pass goes token by token.
 //
-// Launch of bwd_prepare_rule: as of linear/rule_prepare.cuh; of bwd_chunks_rule: as of bwd_chunks there, with
-// smem_bytes::bwd_chunks_rule of shared memory.
+// Launch of bwd_prepare_low_rank: as of linear/low_rank_prepare.cuh; of bwd_chunks_low_rank: as of bwd_chunks there,
+// with smem_bytes::bwd_chunks_low_rank of shared memory.
 #pragma once
 #include "linear/backward/keyed_delta.cuh"
-#include "linear/rule_prepare.cuh"
+#include "linear/low_rank_prepare.cuh"
 
 namespace linear
 {
 
 static_assert(WRITERS == 1 && !cfg::READS_BEFORE && !cfg::BY_CHUNK, "the delta rule, which reads behind the decay");
-static_assert(ruled::READ_A == prepared::READ_K && ruled::INVERSE == prepared::INVERSE &&
-                  ruled::READ_Q == prepared::READ_Q && ruled::WRITE_X == prepared::WRITE_K &&
-                  ruled::PAIRS_X == prepared::PAIRS && ruled::FACTORS == prepared::FACTORS &&
-                  ruled::INVERSE_BACK == prepared::INVERSE_BACK && ruled::POWERS == prepared::POWERS &&
-                  ruled::END_BACK == prepared::END_BACK,
-              "the walks find what they look for");
-
 // b in the place of keys, a behind all.
-struct rule_layout_back : keyed_layout_back {
+struct low_rank_layout_back : keyed_layout_back {
     static constexpr int A = round_up(keyed_layout_back::END, 128), END = A + KEY_BYTES;
 };
 
-struct rule_gradients : keyed_gradients {
-    static constexpr int A = rule_layout_back::A;
+struct low_rank_gradients : keyed_gradients {
+    static constexpr int A = low_rank_layout_back::A;
 
     // a and b of this warp's keys.
     __device__ __forceinline__ void make_vectors() const
@@ -201,53 +194,29 @@ struct rule_gradients : keyed_gradients {
     }
 };
 
-DEV void rule_chunks(const linear_back_params &p, unsigned char *bytes)
-{
-    const int block = static_cast<int>(blockIdx.x);
-    inverse_work at = find_chunk(p, block / KEY_PARTS);
-    if (at.place >= at.w.s.length) {
-        return;
-    }
-    at.w.scale = variant::scale(p.x, p.z, at.w.head);
-    const int number = static_cast<int>(threadIdx.x) / 32;
-    rule_gradients chunk{{{{{number >= OWN_WARPS},
-                            p,
-                            at.w,
-                            at.place,
-                            block % KEY_PARTS,
-                            shared_address(bytes),
-                            number,
-                            number % OWN_WARPS,
-                            {}},
-                           {},
-                           0.0f,
-                           false}}};
-    chunk.run();
-}
-
 } // namespace linear
 
 namespace smem_bytes
 {
-constexpr int bwd_prepare_rule = linear::rule_layout::END;
-constexpr int bwd_chunks_rule = linear::rule_layout_back::END;
+constexpr int bwd_prepare_low_rank = linear::low_rank_layout::END;
+constexpr int bwd_chunks_low_rank = linear::low_rank_layout_back::END;
 } // namespace smem_bytes
 
-#if LATHE_COMPILED(bwd_prepare_rule)
+#if LATHE_COMPILED(bwd_prepare_low_rank)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
-    LATHE_ENTRY(bwd_prepare_rule)(const __grid_constant__ linear_back_params p)
+    LATHE_ENTRY(bwd_prepare_low_rank)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::prepare_by_rule<true, linear::beta_power>(p, shared_bytes,
-                                                      [](float beta) { return linear::kept_beta(beta); });
+    linear::prepare_chunk<true, linear::low_rank_chunk>(p, shared_bytes,
+                                                        [](float beta) { return linear::kept_beta(beta); });
 }
 #endif
 
-#if LATHE_COMPILED(bwd_chunks_rule)
+#if LATHE_COMPILED(bwd_chunks_low_rank)
 extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS)
-    LATHE_ENTRY(bwd_chunks_rule)(const __grid_constant__ linear_back_params p)
+    LATHE_ENTRY(bwd_chunks_low_rank)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::rule_chunks(p, shared_bytes);
+    linear::back_of_chunk<linear::low_rank_gradients>(p, shared_bytes);
 }
 #endif

@@ -1,7 +1,7 @@
 // linear/backward/keyed_states.cuh: kernels: the two walks of the backward pass along the chunks of a sequence, of the
 // delta rule behind a decay by key channel, and what they take of each chunk.
 //
-// With the names of linear/keyed_delta_parts.cuh, reads q e^G and k e^G, writes k e^(G_end - G), X what the tokens of a
+// With the names of linear/chunk_parts.cuh, reads q e^G and k e^G, writes k e^(G_end - G), X what the tokens of a
 // chunk write, S the state in front of it and S' that behind it:
 //     X = T (v - reads_k S),                     S' = e^G_end S + writes' X
 //     dv = T' (scale A' do + writes dS'),        dS = e^G_end dS' + scale reads_q' do - reads_k' dv They leave S and X,
@@ -325,7 +325,8 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
     LATHE_ENTRY(bwd_prepare)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::prepare_keyed<true>(p, shared_bytes, [](float beta) { return linear::kept_beta(beta); });
+    linear::prepare_chunk<true, linear::keyed_chunk>(p, shared_bytes,
+                                                     [](float beta) { return linear::kept_beta(beta); });
 }
 #endif
 

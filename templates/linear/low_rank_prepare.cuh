@@ -1,37 +1,27 @@
-// linear/rule_prepare.cuh: kernel: what is of a chunk of 64 tokens alone (struct ruled), where tokens read the state
-// and write by vectors of their own.
+// linear/low_rank_prepare.cuh: kernel: what is of a chunk of 64 tokens alone (struct prepared), where tokens read the
+// state and write by vectors of their own: a decay plus low rank.
 //
-// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare_rule of shared memory. As
-// linear/keyed_delta_prepare.cuh does it: a warp has a step of 16 tokens. With c the sums of a channel's logarithms
-// from its step's start on and L all that the step loses, its tokens read with e^(c - b) and write with e^(L - b - c),
-// where b is 0, or half of L in a group of 64 channels that is mild (linear/channel_logs.cuh). Where a reads ahead of
-// the decay, its c is that of the token before. Pairs of one step are products of these in mild groups, and sums one by
-// one in others; pairs of two steps are products with what is between them in the middle, which is e^0 at most.
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::prepare_low_rank of shared memory. A warp has
+// a step of 16 tokens (linear/chunk_decays.cuh). Where a reads ahead of the decay, its c is that of the token before.
 #pragma once
-#include "linear/channel_logs.cuh"
-#include "linear/inverse_tiles.cuh"
-#include "linear/rule_parts.cuh"
-#include "linear/triangle.cuh"
+#include "linear/chunk_decays.cuh"
 
 namespace linear
 {
 
-struct rule_layout { // in shared memory, bytes; where tiles were the matrices will be
-    static constexpr int READ_Q = 0, READ_A = READ_Q + ruled::TILE, WRITE_X = READ_A + ruled::TILE;
-    static constexpr int WRITE_V = WRITE_X + ruled::TILE, TILES = WRITE_V + ruled::VALUE_TILE;
-    static constexpr int MATRIX = static_cast<int>(sizeof(matrix));
-    static constexpr int BETA = max_of(TILES, 2 * MATRIX);
-    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;              // L of each step and channel,
-    static constexpr int BEGINS = ENDS + 4 * RULE_STEPS * KEY_PAD;    // b,
-    static constexpr int BETWEEN = BEGINS + 4 * RULE_STEPS * KEY_PAD; // and what is between two steps
-    static constexpr int SUMS = BETWEEN + 4 * (RULE_STEPS * (RULE_STEPS - 1) / 2) * KEY_PAD;
-    static constexpr int SUM = 4 * STEP * STEP, END = SUMS + RULE_STEPS * SUM; // pairs that are summed up one by one
+static_assert(BY_RULE, "vectors that read or write");
+
+struct low_rank_layout : chunk_layout<3 * prepared::TILE + prepared::VALUE_TILE> {
+    static constexpr int WRITE_V = WRITE_K + prepared::TILE;
+    // pairs that are summed up one by one; backward a block of pairs of each warp, which is turned around
+    static constexpr int SUMS = BEHIND, SUM = 4 * STEP * STEP, END = SUMS + CHUNK_STEPS * SUM;
+    static_assert(SUM >= prepared::BLOCK, "a block has room");
 };
 
 // sums[i][j] += a_i e^(..) b_j' over the channels of a group, or =, of tiles of readers and writers; `left` is what
 // tokens leave. BEFORE: a token reads ahead of its own decay, and then nothing is said of its pair with itself.
 template <bool BEFORE>
-DEV void sum_rule_pairs(u32 readers, u32 writers, u32 sums, const float (&left)[STEP][2], int group, bool first)
+DEV void sum_low_rank_pairs(u32 readers, u32 writers, u32 sums, const float (&left)[STEP][2], int group, bool first)
 {
 #pragma unroll 1
     for (int j = 0; j < STEP; j++) {
@@ -61,36 +51,18 @@ DEV void sum_rule_pairs(u32 readers, u32 writers, u32 sums, const float (&left)[
 }
 
 // Sums of pairs of two steps in fragments of mma.sync: by q and by a, of each writer.
-struct rule_pairs {
+struct low_rank_pairs {
     float q[WRITERS][2][4];
     float a[WRITERS][2][4];
 };
 
-// BACK: backward, of one writer: q and A have the scale in them, and A, as T, is there as an operand whose rows are the
-// depth. POWER, in f16: T is divided by a power of two that is in its token's beta (linear/keyed_delta_parts.cuh says
-// why), which struct POWER finds.
-template <bool BACK, class P, class POWER> struct rule_chunk {
-    using operand = cfg::operand;
-    using layout = rule_layout;
-    static constexpr bool APART = BACK && STATE_SCALED;
-    static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
-    const P &p;
-    const work &w;
-    int place; // of the chunk
-    unsigned char *bytes, *to;
-    u32 shared;
+// BACK: backward, of one writer: q and A have the scale in them.
+template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_rank_layout> {
+    using base = chunk_decays<BACK, P, low_rank_layout>;
+    using base::p, base::w, base::place, base::to, base::shared, base::own, base::rows, base::numbers, base::matrix_of;
+    using typename base::operand, typename base::layout;
 
-    DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
-    __device__ __forceinline__ u32 rows(int tile, int step) const
-    {
-        return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES);
-    }
-    __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
-    __device__ __forceinline__ matrix &matrix_of(int which) const
-    {
-        return *reinterpret_cast<matrix *>(bytes + which * layout::MATRIX);
-    }
-    DEV int writer(int n) { return n == 0 ? layout::WRITE_X : layout::WRITE_V; }
+    DEV int writer(int n) { return n == 0 ? layout::WRITE_K : layout::WRITE_V; }
     // f(element, row, column), of all pairs of a block.
     template <class F> DEV void each_pair(float (&x)[2][4], const F &f)
     {
@@ -102,20 +74,6 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
 
     // ---- vectors of tokens -------------------------------------------------------------------------
 
-    // q and k, k where a will be. Tokens that do not exist are zeros.
-    __device__ __forceinline__ void load() const
-    {
-        const int left = max(w.s.length - place - STEP * own(), 0);
-        const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
-        const i64 way = cfg::REVERSE ? -1 : 1;
-        load_step<KEY_PAD>(rows(layout::READ_Q, own()),
-                           elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
-                           way * p.q_t, left, cfg::D);
-        load_step<KEY_PAD>(rows(layout::READ_A, own()),
-                           elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
-                           way * p.k_t, left, cfg::D);
-        copy_commit();
-    }
     // a and b of this warp's keys, rounded as they come to products.
     __device__ __forceinline__ void make_vectors() const
     {
@@ -129,14 +87,14 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
                 float k[2];
                 float a[2];
                 float b[2];
-                load_pair(shared + layout::READ_A + in_tile, k[0], k[1]);
+                load_pair(shared + layout::READ_K + in_tile, k[0], k[1]);
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     a[c] = made_reader<variant>(p, w, at, channel + c, k[c]);
                     b[c] = made_writer<variant>(p, w, at, channel + c, k[c]);
                 }
-                store_shared(shared + layout::READ_A + in_tile, pack<operand>(a[0], a[1]));
-                store_shared(shared + layout::WRITE_X + in_tile, pack<operand>(b[0], b[1]));
+                store_shared(shared + layout::READ_K + in_tile, pack<operand>(a[0], a[1]));
+                store_shared(shared + layout::WRITE_K + in_tile, pack<operand>(b[0], b[1]));
                 if constexpr (WRITERS > 1) {
                     store_shared(shared + layout::WRITE_V + in_tile, pack<operand>(k[0], k[1]));
                 }
@@ -154,7 +112,7 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
         for (int g = 0; g < KEY_GROUPS; g++) {
             if ((mild >> g & 1u) == 0) {
                 const bool first = (~mild & ((1u << g) - 1u)) == 0;
-                sum_rule_pairs<BEFORE>(rows(readers, own()), rows(writers, own()), sums, logs.x[g], g, first);
+                sum_low_rank_pairs<BEFORE>(rows(readers, own()), rows(writers, own()), sums, logs.x[g], g, first);
             }
         }
         __syncwarp();
@@ -164,21 +122,21 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
         __syncwarp();
     }
     // Returns a bit for each group that is mild. Vectors are as they were made.
-    __device__ __forceinline__ u32 sum_steep(channel_logs &logs, rule_pairs &of) const
+    __device__ __forceinline__ u32 sum_steep(channel_logs &logs, low_rank_pairs &of) const
     {
         u32 mild = 0;
 #pragma unroll
         for (int g = 0; g < KEY_GROUPS; g++) {
             mild |= logs.is_mild(g) ? 1u << g : 0u;
         }
-        if (mild == EVERY_GROUP) {
+        if (mild == base::EVERY_GROUP) {
             return mild;
         }
         each_log(logs, mild, [](float &x) { x = exp2_approx(x); });
 #pragma unroll
         for (int n = 0; n < WRITERS; n++) {
             sum_groups<false>(of.q[n], logs, layout::READ_Q, writer(n), mild);
-            sum_groups<cfg::READS_BEFORE>(of.a[n], logs, layout::READ_A, writer(n), mild);
+            sum_groups<cfg::READS_BEFORE>(of.a[n], logs, layout::READ_K, writer(n), mild);
             if constexpr (BACK) {
                 each_pair(of.q[n], [&](float &x, int, int) { x *= w.scale; });
             }
@@ -203,50 +161,6 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
 
     // ---- decays --------------------------------------------------------------------------------------
 
-    // For the other warps: L and b of this one's step.
-    __device__ __forceinline__ void tell(channel_logs &logs, u32 mild) const
-    {
-#pragma unroll
-        for (int g = 0; g < KEY_GROUPS; g++) {
-            logs.sum(g);
-            const float begin = (mild >> g & 1u) != 0 ? 0.5f : 0.0f;
-            const int at = own() * KEY_PAD + g * 64 + 2 * lane_id();
-            const float ends[2] = {logs.end(g, 0), logs.end(g, 1)};
-            const float begins[2] = {begin * ends[0], begin * ends[1]};
-            store_vec<2, float>(numbers(layout::ENDS) + at, ends);
-            store_vec<2, float>(numbers(layout::BEGINS) + at, begins);
-        }
-    }
-    // Sum of L of the steps from `first` on, ahead of `last`.
-    __device__ __forceinline__ float sum_of_ends(int first, int last, int channel) const
-    {
-        float sum = 0.0f;
-#pragma unroll
-        for (int step = 0; step < RULE_STEPS; step++) {
-            sum += step >= first && step < last ? numbers(layout::ENDS)[step * KEY_PAD + channel] : 0.0f;
-        }
-        return sum;
-    }
-    __device__ __forceinline__ float begin(int step, int channel) const
-    {
-        return numbers(layout::BEGINS)[step * KEY_PAD + channel];
-    }
-    DEV int between(int i, int j) { return (i * (i - 1) / 2 + j) * KEY_PAD; }
-    // What is between each two steps, and e^G_end.
-    __device__ __forceinline__ void fill_between() const
-    {
-        for (int n = static_cast<int>(threadIdx.x); n < KEY_PAD; n += THREADS) {
-#pragma unroll
-            for (int i = 1; i < RULE_STEPS; i++) {
-#pragma unroll
-                for (int j = 0; j < i; j++) {
-                    numbers(layout::BETWEEN)[between(i, j) + n] =
-                        exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
-                }
-            }
-            reinterpret_cast<float *>(to + ruled::FACTORS)[n] = exp2_approx(sum_of_ends(0, RULE_STEPS, n));
-        }
-    }
     // Vectors in their places become what reads and writes within a step; the same from the chunk's start and to its
     // end goes to memory.
     __device__ __forceinline__ void weigh(const channel_logs &logs) const
@@ -261,10 +175,10 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const int channel = g * 64 + 2 * lane_id() + c;
-                from[c] = begin(own(), channel);
+                from[c] = base::begin(own(), channel);
                 behind[c] = logs.end(g, c) - from[c];
-                before[c] = exp2_approx(sum_of_ends(0, own(), channel) + from[c]);
-                after[c] = exp2_approx(sum_of_ends(own() + 1, RULE_STEPS, channel) + from[c]);
+                before[c] = exp2_approx(base::sum_of_ends(0, own(), channel) + from[c]);
+                after[c] = exp2_approx(base::sum_of_ends(own() + 1, CHUNK_STEPS, channel) + from[c]);
                 last[c] = exp2_approx(-from[c]);
             }
 #pragma unroll
@@ -280,14 +194,14 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
                 }
                 if constexpr (BACK) {
                     const float scaled[2] = {w.scale * reads[0], w.scale * reads[1]};
-                    put(layout::READ_Q, ruled::READ_Q, at, scaled, before);
+                    put(layout::READ_Q, prepared::READ_Q, at, scaled, before);
                 } else {
-                    put(layout::READ_Q, ruled::READ_Q, at, reads, before);
+                    put(layout::READ_Q, prepared::READ_Q, at, reads, before);
                 }
-                put(layout::READ_A, ruled::READ_A, at, last, before);
-                put(layout::WRITE_X, ruled::WRITE_X, at, writes, after);
+                put(layout::READ_K, prepared::READ_K, at, last, before);
+                put(layout::WRITE_K, prepared::WRITE_K, at, writes, after);
                 if constexpr (WRITERS > 1) {
-                    put(layout::WRITE_V, ruled::WRITE_V, at, writes, after);
+                    put(layout::WRITE_V, prepared::WRITE_V, at, writes, after);
                 }
                 last[0] = reads[0];
                 last[1] = reads[1];
@@ -307,28 +221,12 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
 
     // ---- products ------------------------------------------------------------------------------------
 
-    // Writers of another step, times what is between it and this warp's.
-    DEV void pass(u32 (&b)[4], const float *factors)
-    {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float by[2];
-            load_vec<2, float>(factors + 8 * half + lane_id() % 4 * 2, by);
-#pragma unroll
-            for (int i = half; i < 4; i += 2) {
-                float low;
-                float high;
-                unpack<operand>(b[i], low, high);
-                b[i] = pack<operand>(low * by[0], high * by[1]);
-            }
-        }
-    }
     // += what this warp's step reads of step j; of the same step, the channels of mild groups.
-    __device__ __forceinline__ void multiply(rule_pairs &x, int j, u32 mild) const
+    __device__ __forceinline__ void multiply(low_rank_pairs &x, int j, u32 mild) const
     {
         const u32 q = rows(layout::READ_Q, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
-        const u32 a = rows(layout::READ_A, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
-        const float *factors = numbers(layout::BETWEEN) + between(own(), j);
+        const u32 a = rows(layout::READ_K, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        const float *factors = numbers(layout::BETWEEN) + base::between(own(), j);
 #pragma unroll
         for (int i = 0; i < KEY_PAD / 16; i++) {
             if (j == own() && (mild >> i / 4 & 1u) == 0) {
@@ -343,7 +241,7 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
                 u32 b[4];
                 load_matrix4(b, swizzle<KEY_PAD>::along(rows(writer(n), j) + lane_offset_b<KEY_PAD>(lane_id()), 2 * i));
                 if (j != own()) {
-                    pass(b, factors + 16 * i);
+                    base::pass(b, factors + 16 * i);
                 }
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
@@ -361,7 +259,7 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
         }
     }
     // Of a step's own pairs those with tokens before, by q also with the token itself.
-    DEV void keep_pairs(rule_pairs &x)
+    DEV void keep_pairs(low_rank_pairs &x)
     {
 #pragma unroll
         for (int n = 0; n < WRITERS; n++) {
@@ -377,40 +275,25 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
         u32 word[4] = {pack<operand>(x[0][0], x[0][1]), first ? low : high, first ? high : low,
                        pack<operand>(x[1][2], x[1][3])};
         if constexpr (BACK) {
-            turn(word);
+            base::turn(word, shared + static_cast<u32>(layout::SUMS + own() * layout::SUM));
         }
-        *reinterpret_cast<uint4 *>(to + which + ruled::block(own(), j) + 16 * lane_id()) =
+        *reinterpret_cast<uint4 *>(to + which + prepared::block(own(), j) + 16 * lane_id()) =
             make_uint4(word[0], word[1], word[2], word[3]);
     }
-    // A first operand becomes a second one whose rows are the depth.
-    __device__ __forceinline__ void turn(u32 (&word)[4]) const
-    {
-        static_assert(layout::SUM >= ruled::BLOCK, "where pairs were summed up");
-        const u32 room = shared + static_cast<u32>(layout::SUMS + own() * layout::SUM);
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) +
-                             static_cast<u32>(lane_id() % 4 * 4),
-                         word[i]);
-        }
-        __syncwarp();
-        load_matrix4_transposed(word, room + lane_offset_b_transposed<STEP>(lane_id()));
-    }
     // All that a walk needs of pairs but N of b, of which T is made.
-    __device__ __forceinline__ void leave_pairs(const rule_pairs &x, int j) const
+    __device__ __forceinline__ void leave_pairs(const low_rank_pairs &x, int j) const
     {
-        store_pairs(x.q[0], ruled::PAIRS_X, j, true);
+        store_pairs(x.q[0], prepared::PAIRS, j, true);
         if constexpr (WRITERS > 1) {
-            store_pairs(x.q[WRITERS - 1], ruled::PAIRS_V, j, true);
-            store_pairs(x.a[WRITERS - 1], ruled::SEEN_V, j, false);
+            store_pairs(x.q[WRITERS - 1], prepared::PAIRS_V, j, true);
+            store_pairs(x.a[WRITERS - 1], prepared::SEEN_V, j, false);
         }
     }
     // diag(beta) N, or -N, where nobody needs the tiles any more.
-    __device__ __forceinline__ void store_products(float (&n)[RULE_STEPS][2][4], const float *beta) const
+    __device__ __forceinline__ void store_products(float (&n)[CHUNK_STEPS][2][4], const float *beta) const
     {
 #pragma unroll
-        for (int j = 0; j < RULE_STEPS; j++) {
+        for (int j = 0; j < CHUNK_STEPS; j++) {
             each_pair(n[j], [&](float &x, int row, int column) { x *= cfg::DELTA ? beta[own() * STEP + row] : -1.0f; });
 #pragma unroll
             for (int r = 0; r < 4; r++) {
@@ -427,8 +310,8 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
     {
         const matrix &t = matrix_of(1);
 #pragma unroll
-        for (int i = 0; i < RULE_STEPS; i++) {
-            for (int j = own(); j <= i; j += RULE_STEPS) {
+        for (int i = 0; i < CHUNK_STEPS; i++) {
+            for (int j = own(); j <= i; j += CHUNK_STEPS) {
                 two_words word[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
@@ -437,17 +320,17 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
                     float two[2];
                     load_vec<2, float>(&t[row][column], two);
                     const float by[2] = {cfg::DELTA ? beta[column] : 1.0f, cfg::DELTA ? beta[column + 1] : 1.0f};
-                    if constexpr (APART) {
-                        const float power = POWER::in(beta[row]).inverse;
+                    if constexpr (base::APART) {
+                        const float power = beta_power::in(beta[row]).inverse;
                         two[0] *= power;
                         two[1] *= power;
                     }
                     word[n] =
                         two_words::of(column <= row ? by[0] * two[0] : 0.0f, column + 1 <= row ? by[1] * two[1] : 0.0f);
                 }
-                uint4 *mine = reinterpret_cast<uint4 *>(to + ruled::INVERSE + ruled::block(i, j)) + lane_id();
+                uint4 *mine = reinterpret_cast<uint4 *>(to + prepared::INVERSE + prepared::block(i, j)) + lane_id();
                 mine[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
-                mine[ruled::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+                mine[prepared::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
             }
         }
     }
@@ -456,20 +339,21 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
     {
         const matrix &t = matrix_of(1);
 #pragma unroll
-        for (int i = 0; i < RULE_STEPS; i++) {
-            for (int j = own(); j <= i; j += RULE_STEPS) {
+        for (int i = 0; i < CHUNK_STEPS; i++) {
+            for (int j = own(); j <= i; j += CHUNK_STEPS) {
                 two_words word[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     const int row = i * STEP + lane_id() % 4 * 2 + n % 2 * 8;
                     const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
-                    const float by = beta[column] * (APART ? POWER::in(beta[column]).inverse : 1.0f);
+                    const float by = beta[column] * (base::APART ? beta_power::in(beta[column]).inverse : 1.0f);
                     word[n] = two_words::of(column <= row ? by * t[row][column] : 0.0f,
                                             column <= row + 1 ? by * t[row + 1][column] : 0.0f);
                 }
-                uint4 *mine = reinterpret_cast<uint4 *>(to + ruled::INVERSE_BACK + ruled::block(i, j)) + lane_id();
+                uint4 *mine =
+                    reinterpret_cast<uint4 *>(to + prepared::INVERSE_BACK + prepared::block(i, j)) + lane_id();
                 mine[0] = make_uint4(word[0].high, word[1].high, word[2].high, word[3].high);
-                mine[ruled::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
+                mine[prepared::BLOCKS / 16] = make_uint4(word[0].low, word[1].low, word[2].low, word[3].low);
             }
         }
     }
@@ -478,10 +362,10 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
     template <class F> __device__ __forceinline__ void run(const F &weight) const
     {
         float *beta = numbers(layout::BETA);
-        rule_pairs own_step = {};
-        float n[RULE_STEPS][2][4] = {};
+        low_rank_pairs own_step = {};
+        float n[CHUNK_STEPS][2][4] = {};
         u32 mild;
-        load();
+        base::load();
         {
             channel_logs logs;
             logs.fetch(p, w, place + STEP * own());
@@ -493,19 +377,19 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
             make_vectors();
             __syncwarp();
             mild = sum_steep(logs, own_step);
-            tell(logs, mild);
+            base::tell(logs, mild);
             __syncthreads();
             weigh(logs);
-            fill_between();
+            base::fill_between();
         }
         __syncthreads();
         multiply(own_step, own(), mild);
         keep_pairs(own_step);
         leave_pairs(own_step, own());
 #pragma unroll
-        for (int j = 0; j < RULE_STEPS; j++) {
+        for (int j = 0; j < CHUNK_STEPS; j++) {
             if (j < own()) {
-                rule_pairs other = {};
+                low_rank_pairs other = {};
                 multiply(other, j, 0);
                 leave_pairs(other, j);
                 copy_pairs(n[j], other.a[0]);
@@ -521,41 +405,22 @@ template <bool BACK, class P, class POWER> struct rule_chunk {
         if constexpr (BACK) {
             store_inverse_back(beta);
         }
-        if (APART && threadIdx.x < CHUNK_TOKENS) {
-            reinterpret_cast<float *>(to + ruled::POWERS)[threadIdx.x] = POWER::in(beta[threadIdx.x]).of;
-        }
+        base::leave_powers(beta);
     }
 };
-
-struct no_power { // forward
-    float of, inverse;
-    DEV no_power in(float) { return {1.0f, 1.0f}; }
-};
-template <bool BACK, class POWER, class P, class F>
-DEV void prepare_by_rule(const P &p, unsigned char *bytes, const F &weight)
-{
-    inverse_work at = find_chunk(p);
-    if (at.place < at.w.s.length) {
-        if constexpr (BACK) {
-            at.w.scale = variant::scale(p.x, p.z, at.w.head);
-        }
-        unsigned char *to = ruled::of < BACK ? ruled::END_BACK : ruled::END > (p, at.w.s, at.w.h, at.place);
-        rule_chunk<BACK, P, POWER>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
-    }
-}
 
 } // namespace linear
 
 namespace smem_bytes
 {
-constexpr int prepare_rule = linear::rule_layout::END;
+constexpr int prepare_low_rank = linear::low_rank_layout::END;
 }
 
-#if LATHE_COMPILED(prepare_rule)
+#if LATHE_COMPILED(prepare_low_rank)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
-    LATHE_ENTRY(prepare_rule)(const __grid_constant__ linear_params p)
+    LATHE_ENTRY(prepare_low_rank)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::prepare_by_rule<false, linear::no_power>(p, shared_bytes, [](float beta) { return beta; });
+    linear::prepare_chunk<false, linear::low_rank_chunk>(p, shared_bytes, [](float beta) { return beta; });
 }
 #endif
