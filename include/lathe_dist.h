@@ -95,7 +95,8 @@ LATHE_API LATHE_CHECK lathe_status lathe_threads_rank(lathe_threads *threads, in
                                                       lathe_transport *out, lathe_error *err);
 LATHE_API void lathe_threads_destroy(lathe_threads *threads);
 
-/* NCCL, opened at run time (libnccl.so.2). One rank makes an id, which the program carries to the others; all
+/* NCCL, opened at run time: libnccl.so.2 that is loaded, on the loader's path, or of pip beside this library.
+   One rank makes an id, which the program carries to the others; all
    open a communicator with it, with their CUDA device current, and wait for each other there. Or the caller
    has one (ncclComm_t): comm, else NULL, which stays the caller's. A rank that fails aborts the communicator,
    the caller's too, which is not to be destroyed then; the others see an error of NCCL's at their next call,

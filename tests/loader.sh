@@ -1,7 +1,7 @@
 #!/bin/sh
 # loader.sh: what is said where libraries cannot be opened at run time: a fully static program, an NVRTC that is there
-# and does not load, and one that is nowhere; and that NVRTC of pip's and conda's packages is found. LATHE_BUILD names a
-# build folder of this tree.
+# and does not load, and one that is nowhere; that NVRTC of pip's and conda's packages is found, and NCCL of pip's.
+# LATHE_BUILD names a build folder of this tree.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$(cd "${LATHE_BUILD:-build}" && pwd) || exit 1
@@ -48,7 +48,7 @@ fi
 
 # ---- NVRTC ----------------------------------------------------------------------------------------------------------
 
-# Of libnvrtc only what lies in $work is found.
+# Of libnvrtc and libnccl only what lies in $work is found.
 cat >"$work/hide.c" <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ cat >"$work/hide.c" <<'C'
 void *dlopen(const char *path, int flags)
 {
     void *(*open)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
-    return open(path && strstr(path, "libnvrtc") && !strstr(path, "/home/") ? "/none/libnvrtc.so" : path, flags);
+    return open(path && (strstr(path, "libnvrtc") || strstr(path, "libnccl")) && !strstr(path, "/home/") ? "/none/libnvrtc.so" : path, flags);
 }
 C
 mkdir -p "$work/home/lib64"
@@ -141,6 +141,29 @@ if "${CC:-cc}" -shared -fPIC -o "$work/hide_pip.so" "$work/hide_pip.c" -ldl 2>/d
     done
     packaged 'through a link' "NVRTC 12.77, $work/venv12/" "$work/links/lathe" --version
     packaged 'from elsewhere' 'NVRTC: none' "$work/venv12/lathe" --version
+    cat >"$work/ranks.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+#include "lathe_dist.h"
+int main(int n, char **words)
+{
+    void *library = dlopen(words[n - 1], RTLD_NOW);
+    lathe_status (*id)(void *, lathe_error *) = library ? (lathe_status (*)(void *, lathe_error *))dlsym(library, "lathe_nccl_id") : NULL;
+    char bytes[LATHE_NCCL_ID_BYTES];
+    lathe_error err = {0};
+    if (!id)
+        return 1;
+    puts(id(bytes, &err) == LATHE_OK ? bytes : err.text);
+    return 0;
+}
+C
+    if [ -e "$build/liblathe.so" ] && [ -e "$build/tests/libfake_nccl.so" ] &&
+        "${CC:-cc}" -w -I include -o "$work/ranks" "$work/ranks.c" -ldl; then
+        mkdir -p "$work/venv12/$packages/nvidia/nccl/lib"
+        cp "$build/tests/libfake_nccl.so" "$work/venv12/$packages/nvidia/nccl/lib/libnccl.so.2"
+        packaged 'NCCL of pip' pretended "$work/ranks" "$work/venv12/$packages/lathe/lib/liblathe.so"
+        packaged 'no NCCL' 'NCCL cannot be opened: ' "$work/ranks" "$work/venv13/$packages/lathe/lib/liblathe.so"
+    fi
     [ ! -e "$build/liblathe.so" ] || packaged 'a path that is not absolute' "$work/venv13/" sh -c 'cd "$1" && exec "$2" "$3"' sh \
         "$work/venv13/$packages/lathe" "$work/opens" ./lib/liblathe.so
 else

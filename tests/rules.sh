@@ -85,7 +85,7 @@ runtime/launch: runtime/driver $floor
 runtime/compile: runtime/driver $floor
 runtime/cache: runtime/compile $floor
 runtime/aot: runtime/driver runtime/compile runtime/cache runtime/launch $floor
-runtime/dist: runtime/driver runtime/launch runtime/cache runtime/jit gen/linear $floor
+runtime/dist: runtime/driver runtime/compile runtime/launch runtime/cache runtime/jit gen/linear $floor
 runtime/nsa: runtime/driver runtime/launch runtime/cache runtime/jit $floor
 runtime/jit: runtime/driver runtime/compile runtime/cache runtime/launch gen $floor
 runtime: runtime/driver runtime/launch runtime/compile runtime/cache runtime/aot runtime/jit $floor

@@ -1,9 +1,9 @@
 /*
  * packages.c: folders of NVIDIA's libraries that lie beside this one, where a package manager of Python put
- * both: wheels of pip (nvidia-cuda-nvrtc-cu12, nvidia-cuda-nvrtc) below site-packages, and the lib folder of
- * conda. Looked for from the place of the file that this code is in, so no environment has to be active.
- * Files elsewhere are nobody's neighbours: a library that is not in a folder lathe/lib and a program that is
- * not in a folder bin find none.
+ * both: wheels of pip (nvidia-cuda-nvrtc-cu12, nvidia-cuda-nvrtc, nvidia-nccl-cu12) below site-packages, and
+ * the lib folder of conda. Looked for from the place of the file that this code is in, so no environment has
+ * to be active. Files elsewhere are nobody's neighbours: a library that is not in a folder lathe/lib and a
+ * program that is not in a folder bin find none.
  */
 #include <glob.h>
 #include <limits.h>
@@ -73,7 +73,10 @@ static bool in_packages(const char *packages, const char *name, int major, char 
     if (first_match(pattern, out))
         return true;
     snprintf(pattern, sizeof pattern, "%s/nvidia/%s/lib/%s.so.%d", packages,
-             strcmp(name, "libnvrtc") == 0 ? "cuda_nvrtc" : "nvfatbin", name, major);
+             strcmp(name, "libnvrtc") == 0  ? "cuda_nvrtc"
+             : strcmp(name, "libnccl") == 0 ? "nccl"
+                                            : "nvfatbin",
+             name, major);
     return first_match(pattern, out);
 }
 

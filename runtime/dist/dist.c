@@ -5,6 +5,7 @@
  */
 #include "runtime/dist/dist.h"
 #include "runtime/dist/choose.h"
+#include "runtime/driver/driver.h"
 #include "runtime/jit/jit.h"
 
 #include <stdio.h>
@@ -245,6 +246,19 @@ const char *lathe_dist_info(const lathe_dist *dist)
     return dist ? dist->info : "";
 }
 
+/* The device of the context is the thread's current one for the transport, too: what it sends lies there. */
+static lathe_status walk_on_device(struct walk *w)
+{
+    const lathe_ctx *ctx = w->d->ctx;
+    bool pushed = false;
+    if (!ctx->driver)
+        return w->d->scheme->steps(w);
+    TRY(lathe__context_enter(ctx->driver, ctx->context, &pushed, w->err));
+    const lathe_status status = w->d->scheme->steps(w);
+    lathe__context_leave(ctx->driver, pushed);
+    return status;
+}
+
 static lathe_status launch(struct lathe_dist *d, const lathe_arg *args, int n, void *workspace,
                            lathe_stream stream, lathe_error *err)
 {
@@ -256,7 +270,7 @@ static lathe_status launch(struct lathe_dist *d, const lathe_arg *args, int n, v
         return lathe__fail(err, LATHE_ARG, "dist: workspace: expected %zu bytes of the device, given NULL",
                            d->bytes + d->kernel_bytes);
     struct walk w = {.d = d, .base = workspace, .stream = stream, .err = err, .args = args, .n_args = n};
-    return d->scheme->steps(&w);
+    return walk_on_device(&w);
 }
 
 lathe_status lathe_dist_launch(lathe_dist *dist, const lathe_arg *args, int n, void *workspace,

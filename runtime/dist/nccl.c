@@ -5,8 +5,10 @@
  */
 #include "lathe_dist.h"
 #include "runtime/base/base.h"
+#include "runtime/compile/compile.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,18 +62,36 @@ static bool find(void *library, const char *name, void *entry)
     return address != NULL;
 }
 
-/* Stays mapped, as every library that was opened. */
+/* By its soname, which also finds the one that torch has loaded, then among the packages of Python beside
+   this library. It stays mapped, as every library that was opened. */
+static void *open_file(char said[PATH_BYTES])
+{
+    enum { FLAGS = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+    char path[PATH_BYTES];
+    void *library = dlopen("libnccl.so.2", FLAGS);
+    if (!library)
+        snprintf(said, PATH_BYTES, "%s", dlerror());
+    if (!library && lathe__find_packaged("libnccl", 2, path)) {
+        library = dlopen(path, FLAGS);
+        if (!library)
+            snprintf(said, PATH_BYTES, "%s", dlerror());
+    }
+    return library;
+}
+
 static lathe_status open_library(struct entries *f, lathe_error *err)
 {
     const char *missing = NULL;
+    char said[PATH_BYTES];
     TRY(lathe__need_loader("libnccl.so.2", err));
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *library = open_file(said);
     if (!library)
         return lathe__fail(
             err, LATHE_CUDA,
-            "NCCL cannot be opened: %s; install it (libnccl2, or nvidia-nccl of pip with its folder in "
-            "LD_LIBRARY_PATH); ranks of one process on the host device need none: lathe_threads_create",
-            dlerror());
+            "NCCL cannot be opened: %s; install it (libnccl2, or nvidia-nccl of pip, beside this package or "
+            "with its folder in LD_LIBRARY_PATH); ranks of one process on the host device need none: "
+            "lathe_threads_create",
+            said);
 #define NCCL_ENTRY(name, params) missing = find(library, #name, (void *)&f->name) ? missing : #name;
     NCCL_MAP(NCCL_ENTRY)
 #undef NCCL_ENTRY

@@ -19,9 +19,24 @@ def me():
     return dist.get_rank(), dist.get_world_size()
 
 
+def on_gpus():
+    """Ranks that NCCL connects, whose default device is their GPU; kernels there have no f64."""
+    return dist.get_backend() == "nccl"
+
+
+def real():
+    return torch.float32 if on_gpus() else torch.float64
+
+
+def here(x):
+    """An array as a tensor of this rank's device; f64 in its real dtype."""
+    x = torch.as_tensor(x)
+    return x.to("cuda" if on_gpus() else "cpu", real() if x.dtype == torch.float64 else None)
+
+
 def drawn(op, operands):
     """Inputs of a spec that the library takes beside these operands: see lathe.draw. Floats are f64."""
-    given = {n: x.detach().numpy() for n, x in operands.items()}
+    given = {n: x.detach().cpu().numpy() for n, x in operands.items()}
     missing = [a for a in op.forward.arguments if a.is_input and a.role != c.RESULT]
     if op.kind == "attention":
         missing = [a for a in missing if not a.optional or "d" + a.name in op.gradient.by_name]
@@ -33,7 +48,7 @@ def drawn(op, operands):
         made = {a.name: lathe.draw._drawn(op, a, given, rng, tried[a.name], OWN) for a in missing}
         try:
             op(**given, **made)
-            return {n: torch.as_tensor(x) if isinstance(x, np.ndarray) else x for n, x in made.items()}
+            return {n: here(x) if isinstance(x, np.ndarray) else x for n, x in made.items()}
         except lathe.ArgumentError as error:
             named = [n for n in tried if f"'{n}'" in str(error)]
             assert named and all(tried[n] + 1 < len(lathe.draw._FLOATS) for n in named), error
@@ -47,7 +62,7 @@ def operands_of(op, q, kv, seed=3):
     made = {}
     for a in op.forward.tensors:
         if not a.optional and not a.is_input:
-            made[a.name] = torch.randn([sizes[d.name] for d in a.dims], dtype=torch.float64)
+            made[a.name] = torch.randn([sizes[d.name] for d in a.dims], dtype=real())
     return made
 
 
@@ -65,6 +80,7 @@ def piece(x, dim, lengths, order="contiguous"):
 
 
 def close(given, wanted, what, error=1e-9):
+    error = max(error, 2e-3) if on_gpus() else error
     torch.testing.assert_close(given, wanted, rtol=error, atol=error, msg=lambda m: f"{what}: {m}")
 
 
@@ -199,7 +215,7 @@ def wholly_masked():
     """Keys of one rank that nobody sees, and queries that see nothing."""
     rank, _ = me()
     torch.manual_seed(1)
-    q, k, v = (torch.randn(1, 2, 8, 16, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    q, k, v = (torch.randn(1, 2, 8, 16, dtype=real(), requires_grad=True) for _ in range(3))
     document = torch.tensor([[0] * 4 + [1] * 4], dtype=torch.int32)
     text = ("return attention { inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, x) "
             "return eq(x.doc(at.b, at.kv), 0) & eq(x.doc(at.b, at.q), 0) end }")  # fmt: skip
@@ -228,7 +244,7 @@ def one_fails():
 
 def layouts_and_lengths():
     torch.manual_seed(1)
-    q, k, v = (torch.randn(1, 8, 2, 16, dtype=torch.float64) for _ in range(3))
+    q, k, v = (torch.randn(1, 8, 2, 16, dtype=real()) for _ in range(3))
     own = [piece(x, 1, (5, 3)) for x in (q, k, v)]
     wanted = piece(lathe.torch.wrap("causal", layout="bshd")(q, k, v), 1, (5, 3))
     for scheme in ("heads", "gather"):
@@ -257,8 +273,8 @@ def keys_of_8_bits():
 def gathered_inputs():
     """Gates that are made from own tokens, and gathered: their gradients come back to the ranks."""
     torch.manual_seed(1)
-    q, k, v = (torch.randn(1, 2, 8, 16, dtype=torch.float64) for _ in range(3))
-    gates = torch.randn(1, 2, 8, dtype=torch.float64, requires_grad=True)
+    q, k, v = (torch.randn(1, 2, 8, 16, dtype=real()) for _ in range(3))
+    gates = torch.randn(1, 2, 8, dtype=real(), requires_grad=True)
     wanted = lathe.torch.wrap("forgetting")(q, k, v, gates=gates)
     (gradient,) = torch.autograd.grad(wanted.square().sum(), gates)
     mine = ld.shard(gates.detach(), 2).requires_grad_()
@@ -269,7 +285,7 @@ def gathered_inputs():
 
 def by_offset():
     op = lathe.load("flao_lrpe")
-    _linear(op, (7, 5), False, theta=torch.rand(H_KV, D // 2, dtype=torch.float64), offset=3)
+    _linear(op, (7, 5), False, theta=torch.rand(H_KV, D // 2, dtype=real()), offset=3)
     q = torch.randn(1, 2, 4, 16)
     counts = "it counts tokens, by at.pos, at.t or at.len_t (flao_lrpe.lua:4)"
     refused_alike(lathe.UnsupportedError, counts, "flao_lrpe", (q, q, q, q), {})
@@ -286,8 +302,8 @@ def _linear(op, lengths, with_state, **more):
     inputs = drawn(op, operands) | more
     has_norm = "norm" in op.forward.by_name
     if with_state:
-        inputs["state"] = torch.rand(B, H, D, D, dtype=torch.float64)
-        inputs |= {"norm": torch.rand(B, H, D, dtype=torch.float64) + 1} if has_norm else {}
+        inputs["state"] = torch.rand(B, H, D, D, dtype=real())
+        inputs |= {"norm": torch.rand(B, H, D, dtype=real()) + 1} if has_norm else {}
     results = ("o", "state_out", "norm_out") if has_norm else ("o", "state_out")
     results = results if with_state else ()
     wanted, seeds, gradients = whole_call(op, operands, inputs, results)
@@ -315,14 +331,14 @@ def placed():
 
     _, count = me()
     torch.manual_seed(1)
-    q, k, v = (torch.randn(2, h, 9, 16, dtype=torch.float64, requires_grad=True) for h in (4, 2, 2))
-    sink = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    q, k, v = (torch.randn(2, h, 9, 16, dtype=real(), requires_grad=True) for h in (4, 2, 2))
+    sink = torch.randn(4, dtype=real(), requires_grad=True)
     wanted, lse = lathe.torch.wrap("sinks", results=("o", "lse"))(q, k, v, sink=sink)
     gradients = torch.autograd.grad(wanted.square().sum(), (q, k, v, sink))
-    line = init_device_mesh("cpu", (count,), mesh_dim_names=("cp",))
+    line = init_device_mesh("cuda" if on_gpus() else "cpu", (count,), mesh_dim_names=("cp",))
     cases = [(line, [p]) for p in (Shard(2), Shard(1), Shard(0), Replicate())]
     if count == 4:
-        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "cp"))
+        square = init_device_mesh("cuda" if on_gpus() else "cpu", (2, 2), mesh_dim_names=("tp", "cp"))
         cases = [(square, p) for p in ([Shard(1), Shard(2)], [Shard(0), Shard(2)], [Shard(1), Replicate()])]
     for mesh, placements in cases:
         own = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in (q, k, v)]
@@ -365,7 +381,7 @@ def compiled():
     torch.manual_seed(1)
     attend = ld.wrap("causal", scheme="gather")
     run = torch.compile(lambda q: attend(q * 2, q, q, lengths="even") + 1, backend="aot_eager")
-    q = torch.randn(1, 2, 4, 16, dtype=torch.float64, requires_grad=True)
+    q = torch.randn(1, 2, 4, 16, dtype=real(), requires_grad=True)
     made = run(q)
     (gradient,) = torch.autograd.grad(made.square().sum(), q)
     again = attend(q * 2, q, q, lengths="even") + 1

@@ -1,4 +1,5 @@
-"""Processes that are ranks of gloo on the CPU, for tests: each test's function runs on all of them.
+"""Processes that are ranks of gloo on the CPU, or of NCCL with a GPU each, for tests: each test's function runs
+on all of them.
 
 They are forked from a server that has imported torch, and serve many tests; a test that breaks them takes its own.
 """
@@ -13,10 +14,14 @@ _spawn = multiprocessing.get_context("forkserver")
 _spawn.set_forkserver_preload(["torch", "torch.distributed.tensor", "lathe.torch.distributed"])
 
 
-def _serve(rank, count, store, seconds, pipe):
+def _serve(rank, count, store, seconds, pipe, backend):
+    import torch
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count,
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+        torch.set_default_device(f"cuda:{rank}")
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=count,
                             timeout=timedelta(seconds=seconds))  # fmt: skip
     while True:
         job = pipe.recv()
@@ -32,14 +37,15 @@ def _serve(rank, count, store, seconds, pipe):
 class Ranks:
     """`count` processes. run(f, *args): what f(*args) gives on each; f is a function of a module of tests."""
 
-    def __init__(self, count, seconds=60):
+    def __init__(self, count, seconds=60, backend="gloo"):
         self.count = count
         self.seconds = seconds
         folder = tempfile.mkdtemp()
         self.pipes, self.processes = [], []
         for rank in range(count):
             ours, theirs = _spawn.Pipe()
-            process = _spawn.Process(target=_serve, args=(rank, count, os.path.join(folder, "store"), seconds, theirs))
+            store = os.path.join(folder, "store")
+            process = _spawn.Process(target=_serve, args=(rank, count, store, seconds, theirs, backend))
             process.start()
             theirs.close()
             self.pipes.append(ours)
