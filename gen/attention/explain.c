@@ -10,10 +10,12 @@
 
 static void explain_narrow(struct facts *f, const struct plan *plan)
 {
-    static const char *const said =
-        "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel: less memory at rest, "
-        "but more bytes moved than of 16 bits";
-    if (!plan->attention.widens_keys)
+    const char *const said =
+        plan->attention.reads_narrow
+            ? "of 8 bits, and become numbers of the dtype of q as the kernel reads them"
+            : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel: less memory at "
+              "rest, but more bytes moved than of 16 bits";
+    if (!plan->attention.widens_keys && !plan->attention.reads_narrow)
         return;
     facts_string(f, "caches", said);
     facts_line(f, "  caches        k and v are %s\n", said);

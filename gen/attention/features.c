@@ -316,6 +316,7 @@ const struct feature attention_features[] = {
                       .instead = "pad it"},
     [HAS_NARROW_PAGES] = {.name = "keys of 8 bits in pages",
                           .has = has_narrow_pages,
-                          .instead = "keep them in pages as bf16"},
+                          .instead =
+                              "keep them in pages as bf16, or with head dims that are multiples of 32"},
     {.name = NULL},
 };

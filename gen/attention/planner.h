@@ -62,8 +62,9 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_selected_bwd.c */
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why);
-/* plan_decode.c: attention_decode. */
+/* plan_decode.c: attention_decode; the same of k and v of 8 bits, as they lie in memory. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_decode_lengths(const struct problem *problem, const struct device *device);
 /* plan_combine.c */
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);

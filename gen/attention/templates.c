@@ -158,7 +158,7 @@ static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.
     }
 #define NARROW(by) DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, by)
 #define WIDE(by)   DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, by)
-enum { BY_8 = ATTENTION_DIM_STEP, NARROWEST = 128 };
+enum { BY_8 = ATTENTION_DIM_STEP, BY_16 = 16, NARROWEST = 128 };
 #define ANY_MASK     (FEATURE(LISTS) | FEATURE(ODD_LISTS))
 #define ANY_CALL     (FEATURES_OF_SEQUENCES | FEATURE(ODD_PAGES) | FEATURE(FOLDED))
 #define ANY_GRADIENT (ANY_MASK | FEATURE(ONE_ORDER) | FEATURE(PAIR_SUMS))
@@ -178,6 +178,18 @@ const struct template_row attention_templates[] = {
                 .takes = ANY_CALL | FEATURE(V_IS_K),
                 .only = FEATURE(COMBINE) | FEATURE(LISTS)},
      .attention = &attention_portable,
+     .config = config_sm80,
+     FORWARD},
+    {.name = "attention_decode_narrow",
+     .file = "attention/decode_narrow.cuh",
+     .ok = plan_attention_decode_narrow,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = NARROW(BY_16),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(V_IS_K) | FEATURE(NARROW_PAGES),
+                .only = FEATURE(COMBINE),
+                .chosen_for = "few queries against many keys of 8 bits"},
+     .attention = &attention_portable,
+     .lengths = attention_decode_lengths,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_decode",

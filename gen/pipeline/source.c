@@ -36,23 +36,33 @@ static void emit_elements(struct text_buf *t, const struct kind_row *kind, const
         text_add(t, "using %s = %s;\n", of[i].name, element_type(problem->dtype[of[i].role]));
 }
 
-static const char *const NARROW[] = {"k", "v"}; /* tensors that may be of 8 bits in memory */
+static const struct {
+    const char *name;
+    enum dtype_role role;
+} NARROW[] = {{"k", DTYPE_K}, {"v", DTYPE_V}}; /* tensors that may be of 8 bits in memory */
 enum { N_NARROW = sizeof NARROW / sizeof *NARROW };
+
+/* That in memory, where it is of 8 bits; a v without memory of its own is in k's. */
+static lathe_dtype narrow_dtype(const struct kernel_request *r, int i)
+{
+    const bool own = lathe__arg_find(r->sig, NARROW[i].name, 0) >= 0;
+    return lathe__narrow_dtype(r->sig, r->problem, NARROW[own ? i : 0].name);
+}
 
 static bool has_narrow(const struct kernel_request *r)
 {
     bool any = false;
     for (int i = 0; i < N_NARROW; i++)
-        any |= lathe__narrow_dtype(r->sig, r->problem, NARROW[i]) != LATHE_NONE;
+        any |= narrow_dtype(r, i) != LATHE_NONE;
     return any;
 }
 
 static void emit_narrow(struct text_buf *t, const struct kernel_request *r)
 {
-    for (int i = 0; i < N_NARROW; i++) {
-        const lathe_dtype dtype = lathe__narrow_dtype(r->sig, r->problem, NARROW[i]);
-        if (dtype != LATHE_NONE)
-            text_add(t, "using source_%s = %s;\n", NARROW[i], element_type(dtype));
+    for (int i = 0; i < N_NARROW && has_narrow(r); i++) {
+        const lathe_dtype dtype = narrow_dtype(r, i);
+        text_add(t, "using source_%s = %s;\n", NARROW[i].name,
+                 element_type(dtype != LATHE_NONE ? dtype : r->problem->dtype[NARROW[i].role]));
     }
 }
 

@@ -2,6 +2,7 @@
 // bf16, too, so that nothing is rounded where they are read.
 #pragma once
 #include "common/base.cuh"
+#include "common/ptx_narrow.cuh"
 
 struct f8_e4m3 { // no infinities; 0x7f is NaN
     u8 bits;
@@ -26,15 +27,14 @@ template <class T> DEV void narrow_pair(u32 codes, float &low, float &high)
 {
     static_assert(IS_NARROW<T>, "numbers of 8 bits are f8_e4m3, f8_e5m2 or i8");
     if constexpr (same_type<T, f8_e4m3>) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-        u32 pair;
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(codes)));
-        low = float_from_f16(static_cast<u16>(pair));
-        high = float_from_f16(static_cast<u16>(pair >> 16));
-#else
-        low = e4m3_to_float(codes & 0xffu);
-        high = e4m3_to_float(codes >> 8 & 0xffu);
-#endif
+        if constexpr (HAS_E4M3) {
+            const u32 pair = f16x2_from_e4m3x2(static_cast<u16>(codes));
+            low = float_from_f16(static_cast<u16>(pair));
+            high = float_from_f16(static_cast<u16>(pair >> 16));
+        } else {
+            low = e4m3_to_float(codes & 0xffu);
+            high = e4m3_to_float(codes >> 8 & 0xffu);
+        }
     } else if constexpr (same_type<T, f8_e5m2>) {
         low = float_from_f16(static_cast<u16>(codes << 8));
         high = float_from_f16(static_cast<u16>(codes & 0xff00u));

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """decode.py: few queries against many keys, beside a device copy and cuDNN.
 
-    python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
+    python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--caches bf16,f8e4m3,i8] [--quick]
 
-bf16, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
+q of bf16, k and v of `--caches`, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
 none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use, those of
 `started` the other half, by a mask that reads each sequence's first live key; `pages16` and `pages64` have pages of so
 many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the queries of all sequences one behind the other, and
@@ -34,16 +34,22 @@ HALF = ("used", "started")
 ABOUT = "`decode.py`, us (share of the copy bandwidth)"
 
 
+CACHES = {"bf16": (torch.bfloat16, 1), "f8e4m3": (torch.float8_e4m3fn, 1), "f8e5m2": (torch.float8_e5m2, 1), "i8": (torch.int8, 32)}
+
+
 class Problem:
-    def __init__(self, name, shape, queries):
+    def __init__(self, name, shape, queries, cache):
         self.name, (self.b, self.kv), self.queries = name, shape, queries
+        dtype, times = CACHES[cache]
         generator = torch.Generator(device="cuda").manual_seed(5)
 
         def normal(*dims):
             return torch.randn(dims, generator=generator, device="cuda", dtype=torch.float32)
         self.q = normal(self.b, H, queries, D).bfloat16()
-        one = self.b * H_KV * self.kv * D * 4
-        self.sets = [tuple(normal(self.b, H_KV, self.kv, D).bfloat16() for _ in range(2)) for _ in range(max(2, COLD_BYTES // one))]
+        self.q = (self.q / times).bfloat16() # scores are of the same size
+        self.element = dtype.itemsize
+        one = self.b * H_KV * self.kv * D * 2 * self.element
+        self.sets = [tuple((normal(self.b, H_KV, self.kv, D) * times).to(dtype) for _ in range(2)) for _ in range(max(2, COLD_BYTES // one))]
         self.o = torch.empty_like(self.q)
         self.q_given = self.q
         self.more = {}
@@ -72,9 +78,10 @@ class Problem:
 
         def pool(x):
             pages = x.view(self.b, H_KV, most, page, D).transpose(1, 2).reshape(self.b * most, H_KV, page, D)
-            out = torch.empty_like(pages)
-            out[order] = pages
-            return out
+            bits = pages.contiguous().view(torch.int16 if self.element == 2 else torch.uint8)
+            out = torch.empty_like(bits)
+            out[order] = bits
+            return out.view(x.dtype)
         self.sets = [tuple(pool(x) for x in pair) for pair in self.sets]
 
     @staticmethod
@@ -93,13 +100,13 @@ class Problem:
         return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name in HALF else self.kv
 
     def bytes(self):
-        return self.b * H_KV * self.live_keys() * D * 4
+        return self.b * H_KV * self.live_keys() * D * 2 * self.element
 
     def expected(self):
         """o of the last query, float64, of the first set."""
         half = self.kv // 2
         live = {"used": slice(0, half), "started": slice(half, self.kv)}.get(self.name, slice(0, self.kv))
-        k, v = (x[:, :, live].double() for x in self.whole)
+        k, v = (x[:, :, live].float().double() for x in self.whole)
         q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
         s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
         n = s.shape[-1]
@@ -152,15 +159,15 @@ class Bench:
         self.rows = {}  # of results.py
         print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, heads {H}/{H_KV}, d {D}")
 
-    def row(self, name, shape, queries):
-        problem = Problem(name, SHAPES[shape], queries)
+    def row(self, name, shape, queries, cache):
+        problem = Problem(name, SHAPES[shape], queries, cache)
         calls = [self.ctx.call(SPECS[name], q=problem.q_given, k=k, v=v, o=problem.o, **problem.more) for k, v in problem.sets]
         calls[0]()
         torch.cuda.synchronize()
         error = problem.error()
         runs = {"lathe": in_turn(calls)}
         note = ""
-        if name == "plain":
+        if name == "plain" and cache == "bf16":
             try:
                 runs["cudnn"] = cudnn(problem)
             except RuntimeError as refused:
@@ -178,13 +185,13 @@ class Bench:
         torch.cuda.synchronize()
         wrong = not error < ERROR_BOUND
         self.right &= not wrong
-        title = f"{name} {shape} kv {problem.kv} q {queries}"
+        title = f"{name} {shape} kv {problem.kv} q {queries} {cache}"
         for who, time in times.items():
             ms = time["ms"] / (len(calls) if who == "graph" else 1)
             rate = problem.bytes() / ms * 1e3
             if not wrong:
-                self.keep(name, who, shape, queries, f"{ms * 1e3:.1f} ({rate / self.copy:.2f})")
-            print(f"{title:30} {who:6} {ms * 1e3:8.1f} us {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy"
+                self.keep(name if cache == "bf16" else f"{name}, cache of {cache}", who, shape, queries, f"{ms * 1e3:.1f} ({rate / self.copy:.2f})")
+            print(f"{title:36} {who:6} {ms * 1e3:8.1f} us {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy"
                   f"{f'  error {error:.1e}' if who == 'lathe' else ''}{'  WRONG' if wrong else ''}{note if who == 'lathe' else ''}", flush=True)
         if name == "plain" and queries == 1:
             print("    " + calls[0].info.splitlines()[0])
@@ -201,13 +208,15 @@ def main():
     parser.add_argument("--only", default=",".join(SPECS))
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--queries", default="1")
+    parser.add_argument("--caches", default="bf16")
     options = parser.parse_args()
     alone.need_gpu()
     bench = Bench(options)
     for name in options.only.split(","):
         for shape in options.shapes.split(","):
             for queries in options.queries.split(","):
-                bench.row(name, shape, int(queries))
+                for cache in options.caches.split(","):
+                    bench.row(name, shape, int(queries), cache)
     results.write(options, "decoding", bench.rows, bench.ctx.device_name, ABOUT)
     bench.ctx.close()
     return 0 if bench.right else 1

@@ -16,7 +16,8 @@ FORWARD = 0
 BACKWARD = 1
 DEVICE_AUTO = -2
 DEVICE_HOST = -1
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "uint8": 5, "float64": 6}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "uint8": 5, "float64": 6, "float8_e4m3fn": 7,
+          "float8_e5m2": 8, "int8": 9}
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 

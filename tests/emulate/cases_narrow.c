@@ -63,8 +63,101 @@ static void add_dims(struct case_list *list)
         }
 }
 
+/* ---- few queries against many keys: the kernel reads 8 bits itself ------------------------------------ */
+
+static const char NARROW_DECODE[] = "attention_decode_narrow";
+static const struct inline_spec SCALED[] = {
+    {"whole", "return attention {}\n"},
+    {"by_head", "return attention { inputs = { ks = tensor('f32', 'h_kv'), vs = tensor('f32', 'h_kv') },\n"
+                "  mask_mod = causal, score_mod = function(s, at, x) return s * x.ks(at.h_kv) end,\n"
+                "  output_mod = function(o, at, x) return o * x.vs(at.h_kv) end }\n"},
+    {"by_key", "return attention { inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv') },\n"
+               "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 300) end,\n"
+               "  score_mod = function(s, at, x) return s * x.ks(at.b, at.h_kv, at.kv) end }\n"},
+    {"holes", /* no row sees any of the first half, and row 0 nothing at all */
+     "return attention { mask_mod = function(at)\n"
+     "  return ge(at.kv * 2, at.len_kv) & ne(at.kv % 3, 0) & gt(at.row, 0) end }\n"},
+};
+static const char *const DECODED[] = {"sinks", "softcap", "retention", "sigmoid", "alibi", "relu"};
+static const struct {
+    int b, h, h_kv, q, kv;
+} FEW[] = {{2, 8, 2, 1, 1030}, {1, 4, 4, 5, 777}, {1, 8, 1, 3, 600}, {2, 5, 1, 4, 900}, {1, 4, 2, 33, 520}};
+
+static struct test_case few(const struct inline_spec *spec, int i, lathe_dtype dtype, int d, int d_v, int sm)
+{
+    struct test_case c = of(spec, i, dtype, d, d_v, sm);
+    const int shape = i % COUNT(FEW);
+    c.template_name = NARROW_DECODE;
+    case_shape(&c, FEW[shape].b, FEW[shape].h, FEW[shape].h_kv, FEW[shape].q, FEW[shape].kv);
+    return c;
+}
+
+/* Every pair of dtypes, on tensor cores of both dtypes, before and from sm_89 on. */
+static void add_few(struct case_list *list)
+{
+    for (int i = 0; i < COUNT(SCALED) + COUNT(DECODED); i++)
+        for (int k = 0; k < 2; k++) {
+            const struct inline_spec shipped = {i < COUNT(SCALED) ? "" : DECODED[i - COUNT(SCALED)], NULL};
+            const struct inline_spec *spec = i < COUNT(SCALED) ? &SCALED[i] : &shipped;
+            const struct test_case c = few(spec, i + 3 * k, k ? LATHE_F16 : LATHE_BF16, i % 3 ? 64 : 128,
+                                           i % 3 ? 64 : 128, (i + k) % 3 ? 90 : 80);
+            case_add(list, &c);
+        }
+    for (int i = 0; i < 4 * COUNT(DTYPES); i++) {
+        struct test_case c = few(&SCALED[1], i, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, i % 4 < 2 ? 90 : 80);
+        c.dtypes = DTYPES[i / 4];
+        case_add(list, &c);
+    }
+}
+
+static void add_few_dims(struct case_list *list)
+{
+    static const int DIMS[][2] = {{32, 96}, {96, 32}, {256, 256}, {192, 128}, {160, 224}};
+    for (int i = 0; i < COUNT(DIMS); i++)
+        for (int k = 0; k < 2; k++) {
+            struct test_case c =
+                few(&SCALED[i % 2], i + k, k ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], k ? 80 : 90);
+            c.dtypes = k ? "k=f8e4m3,v=i8" : "k=i8,v=f8e4m3";
+            case_add(list, &c);
+        }
+}
+
+/* Batches with keys in use, packed sequences, and pages: of 16 keys, of more, of fewer than a tile has. */
+static void add_few_sequences(struct case_list *list)
+{
+    static const struct {
+        int seqs, q, page, most;
+        const char *without;
+    } OF[] = {{3, 1, 0, 0, " cu_q cu_kv "},    {6, 31, 0, 0, " used_kv "},
+              {3, 1, 16, 40, " cu_q cu_kv "},  {3, 5, 64, 12, " cu_q cu_kv "},
+              {6, 31, 16, 40, " cu_kv "},      {4, 2, 3, 220, " cu_q cu_kv "},
+              {2, 33, 256, 3, " cu_q cu_kv "}, {5, 12, 64, 12, " cu_kv used_kv "}};
+    for (int i = 0; i < 2 * COUNT(OF); i++) {
+        const int k = i % COUNT(OF);
+        struct test_case c = few(&SCALED[i % 3], i, i % 2 ? LATHE_F16 : LATHE_BF16, i % 3 ? 64 : 128,
+                                 i % 3 ? 64 : 128, i < COUNT(OF) ? 90 : 80);
+        c.without = OF[k].without;
+        c.dim[SYM_SEQS] = OF[k].seqs;
+        c.dim[SYM_B] = strstr(OF[k].without, "cu_q") ? OF[k].seqs : 1;
+        c.dim[SYM_H] = 8;
+        c.dim[SYM_H_KV] = 2;
+        c.dim[SYM_Q] = OF[k].q;
+        c.dim[SYM_KV] = 1400;
+        if (OF[k].page > 0) {
+            c.dim[SYM_PAGE] = OF[k].page;
+            c.dim[SYM_MOST] = OF[k].most;
+            c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+            c.dim[SYM_POOL] = (int64_t)OF[k].seqs * c.dim[SYM_MOST] + 3;
+        }
+        case_add(list, &c);
+    }
+}
+
 void group_narrow(struct case_list *list)
 {
     add_ahead(list);
     add_dims(list);
+    add_few(list);
+    add_few_dims(list);
+    add_few_sequences(list);
 }

@@ -114,6 +114,7 @@ struct launcher {
     const struct tile_map *map;
     int d2; /* columns that the kernel reads from q2 and k2; 0: those are copied behind q and k, or not there
              */
+    bool reads_narrow; /* k and v of 8 bits, as they lie in memory */
 };
 
 /* A compact [b, heads, len, dim] in the workspace, in the place's stead. */

@@ -38,7 +38,7 @@ static void add_combine(const struct launcher *a, const struct layout *l, const 
 void emit_combine_launches(struct emitter *e, const struct plan *plan, struct source *out,
                            bool moved[MOD_COUNT])
 {
-    const struct launcher a = {e, NULL, 0};
+    const struct launcher a = {.e = e};
     struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     make_layout(&a, &l, TENSOR_COUNT, out);
     for (int t = 0; t < TENSOR_COUNT; t++)

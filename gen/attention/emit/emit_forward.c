@@ -10,7 +10,7 @@
 void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
                              struct source *out, bool moved[MOD_COUNT])
 {
-    const struct launcher a = {e, map, plan->attention.d2};
+    const struct launcher a = {e, map, plan->attention.d2, plan->attention.reads_narrow};
     struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;

@@ -63,8 +63,8 @@ static void add_sequences(struct params *p, const struct launcher *a, bool o_f32
     const struct emitter *e = a->e;
     emit_enter(p, e);
     emit_enter_rows(e, "const cfg::element_q", "q", false);
-    emit_enter_rows(e, "const cfg::element_k", "k", true);
-    emit_enter_rows(e, "const cfg::element_v", "v", true);
+    emit_enter_rows(e, a->reads_narrow ? "const cfg::source_k" : "const cfg::element_k", "k", true);
+    emit_enter_rows(e, a->reads_narrow ? "const cfg::source_v" : "const cfg::element_v", "v", true);
     emit_enter_rows(e, o_f32 ? "float" : "cfg::element_o", "o", false);
     if (a->d2 > 0) {
         emit_enter_rows(e, "const cfg::element_q", "q2", false);
@@ -92,10 +92,10 @@ bool is_odd_row(const struct emitter *e, int tensor)
 }
 
 /* k or v of 8 bits, which no kernel but that of its mod reads. */
-static bool is_narrow(const struct emitter *e, int tensor)
+static bool is_narrow(const struct launcher *a, int tensor)
 {
     static const char *const name[TENSOR_COUNT] = {"", "k", "v", ""};
-    return lathe__narrow_dtype(e->sig, e->problem, name[tensor]) != LATHE_NONE;
+    return !a->reads_narrow && lathe__narrow_dtype(a->e->sig, a->e->problem, name[tensor]) != LATHE_NONE;
 }
 
 bool has_unaligned_rows(const struct emitter *e)
@@ -166,7 +166,7 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         l->inner[t].dim = any ? dim : attention_row(dim);
         const bool odd = !any && is_odd_row(a->e, t);
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        const bool narrow = is_narrow(a->e, t);
+        const bool narrow = is_narrow(a, t);
         l->moved[t] = t < n_moved && (mod || odd || narrow || (!any && is_unaligned(a->e, l->outer[t].arg)));
         if (a->e->w->qk2 && t < TENSOR_V && !narrow)
             l->moved[t] = is_copied_pair(a, t);
@@ -215,7 +215,7 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
 {
     static const char *const plain[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
     static const char *const narrow[] = {"", "narrow_k", "narrow_v", ""};
-    const char *const role = is_narrow(a->e, tensor) ? narrow[tensor] : plain[tensor];
+    const char *const role = is_narrow(a, tensor) ? narrow[tensor] : plain[tensor];
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
     const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
     add_rows(a, role, from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);

@@ -19,12 +19,34 @@ static const struct tile_row TILES[] = {
     {256, 256, 32, 16, 3, 2, true, 90, 999}, {256, 256, 32, 16, 2, 2, true, 80, 999},
 };
 
+/* Of 8 bits, by the larger head dim: tiles have as many bytes. */
+static const struct tile_row NARROW_TILES[] = {
+    {64, 64, 64, 32, 5, 4, true, 90, 999},   {64, 64, 64, 32, 3, 4, true, 80, 999},
+    {128, 128, 64, 32, 3, 4, true, 90, 999}, {128, 128, 64, 16, 6, 4, true, 90, 999},
+    {128, 128, 64, 32, 2, 4, true, 80, 999}, {256, 256, 64, 16, 3, 4, true, 90, 999},
+    {256, 256, 64, 16, 2, 4, true, 80, 999},
+};
+
 /* decode::layout of attention/decode.cuh. */
 static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, int d_pad, int dv_pad)
 {
     const int n_states = r->attention->parts->n_states;
     const int ring = t->warps * t->stages * plan_tile_bytes(r, DTYPE_Q, t->bn, d_pad + dv_pad);
     return ring + t->warps * t->stages * 4 + 16 * t->warps * (n_states + 1) * 4;
+}
+
+/* The same of attention/decode_narrow.cuh, where k or v has 8 bits. */
+static int narrow_smem_bytes(const struct kernel_request *r, const struct tile_row *t)
+{
+    const char *const v = r->ir->v_is_k ? "k" : "v";
+    const int d = (int)r->problem->dim[SYM_D];
+    const int dv = (int)r->problem->dim[SYM_D_V];
+    const int row = d * (lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ? 1 : 2) +
+                    dv * (lathe__narrow_dtype(r->sig, r->problem, v) != LATHE_NONE ? 1 : 2);
+    const int ring = t->warps * t->stages * t->bn * row;
+    const int o = t->warps * 16 * (dv + 8) * 4;
+    return (ring > o ? ring : o) + t->warps * t->stages * 4 +
+           16 * t->warps * (r->attention->parts->n_states + 1) * 4;
 }
 
 enum { LEAST_KEYS = 256 }; /* of a part: attention/decode_rows.cuh */
@@ -63,13 +85,14 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 
-bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
+static bool take_first(const struct kernel_request *r, const struct tile_row *table, size_t n,
+                       struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_attention_begin(r, plan, why))
-        return false;
-    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
-        const struct tile_row *t = &TILES[i];
-        const int smem = smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad);
+    for (size_t i = 0; i < n; i++) {
+        const struct tile_row *t = &table[i];
+        const int smem = plan->attention.reads_narrow
+                             ? narrow_smem_bytes(r, t)
+                             : smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad);
         if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
             smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
             !plan_tile_is_wanted(r, t))
@@ -80,6 +103,59 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
     return false;
+}
+
+bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return serves(r, why) && plan_attention_begin(r, plan, why) &&
+           take_first(r, TILES, sizeof TILES / sizeof *TILES, plan, why);
+}
+
+/* ---- k and v of 8 bits ----------------------------------------------------------------------------------
+ */
+
+/* Rows of k (v: of v) as the kernel would read them: of 8 bits without a mod, or of 16 as they are. */
+static bool narrow_row_fits(const struct kernel_request *r, const char *name, enum mod mod, enum sym dim,
+                            char *why)
+{
+    enum { STEP = 32 }; /* columns of one ldmatrix */
+    const int64_t d = r->problem->dim[dim];
+    if (lathe__narrow_dtype(r->sig, r->problem, name) == LATHE_NONE)
+        return true;
+    if (r->ir->mod[mod].n_stages > 0)
+        snprintf(why, REASON_BYTES,
+                 "%s has a mod, which another kernel computes ahead; a scale may be a factor of scores, of "
+                 "weights or of o",
+                 name);
+    else if (d % STEP != 0)
+        snprintf(why, REASON_BYTES, "rows of %s have %d numbers; of 8 bits it takes multiples of %d", name,
+                 (int)d, STEP);
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0)))
+        snprintf(why, REASON_BYTES, "rows of %s do not start at multiples of 16 bytes", name);
+    else
+        return true;
+    return false;
+}
+
+static bool is_narrow(const struct kernel_request *r, char *why)
+{
+    static const char *const name[] = {"k", "v"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        any |= lathe__narrow_dtype(r->sig, r->problem, name[i]) != LATHE_NONE;
+    snprintf(why, REASON_BYTES, "it is for k or v of 8 bits");
+    return any;
+}
+
+bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!is_narrow(r, why) || !narrow_row_fits(r, "k", MOD_KEY, SYM_D, why) ||
+        !narrow_row_fits(r, r->ir->v_is_k ? "k" : "v", MOD_VALUE, SYM_D_V, why) || !serves(r, why) ||
+        !plan_attention_begin(r, plan, why))
+        return false;
+    plan->attention.widens_keys = false;
+    plan->attention.reads_narrow = true;
+    return take_first(r, NARROW_TILES, sizeof NARROW_TILES / sizeof *NARROW_TILES, plan, why);
 }
 
 int attention_decode_lengths(const struct problem *problem, const struct device *device)
