@@ -282,9 +282,9 @@ static void add_updates(struct case_list *list)
         add_linear(list, c, &LINEAR_SHAPES[k % 2]);
         add_linear(list, c, &LINEAR_SHAPES[2]);
         add_linear(list, c, &LINEAR_SHAPES[3]);
-        if (k < 2) {
+        if (k < 3) {
             struct linear_shape apart = LINEAR_SHAPES[2];
-            apart.layout = k == 0 ? LAYOUT_SPREAD : LAYOUT_PADDED;
+            apart.layout = k == 0 ? LAYOUT_SPREAD : k == 1 ? LAYOUT_PADDED : LAYOUT_MISALIGNED;
             c.ends = 141; /* tokens behind the last sequence are not written */
             add_linear(list, c, &apart);
         }

@@ -1,11 +1,12 @@
--- rule_hard.lua: the delta rule with a reader and a writer of keys that are all alike; betas of 0, 1 and 2; gates of 0, -0.02, -30 and
--- -1e4 beside each other, in time and along the channels
+-- rule_hard.lua: the delta rule with a reader and a writer of keys that are all alike; betas of 0 and near 1 and 2; gates of 0,
+-- -0.02, -30 and -1e4 beside each other, in time and along the channels
 local function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end
 return linear_attention {
-  inputs    = { e = tensor("float", "b", "h", "t", "d", { grad = true, range = { 0.9, 1.0 } }) },
+  inputs    = { r = tensor("float", "b", "h", "t", { grad = true, range = { 0.96875, 1.0 } }),
+                e = tensor("float", "b", "h", "t", "d", { grad = true, range = { 0.9, 1.0 } }) },
   query_mod = unit,
   key_mod   = chain(function(k) return 0.01 * k + 1.0 end, unit),
-  delta     = function(at) return f32(at.pos % 3) end,
+  delta     = function(at, x) return f32(at.pos % 3) * x.r(at.b, at.h, at.t) end,
   decay     = function(at)
     local kind = (at.pos + at.i // 8) % 37
     return where(eq(kind, 5), -30.0, where(eq(kind, 17), -1e4, where(lt(kind, 20), 0.0, -0.02)))
