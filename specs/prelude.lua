@@ -203,6 +203,20 @@ function softmax_with_dropout(keep, scale)
   }
 end
 
+-- softmax whose weights are multiplied by scale(at, x), of the pair, behind their sum: lse is that of softmax itself.
+function softmax_times(scale)
+  return online_func {
+    online_rowscales = softmax_states,
+    online_fwd = function(s, r, at, x)
+      local w, state, factor = softmax_step(s, r)
+      return w * scale(at, x), state, factor
+    end,
+    online_fwd_epilogue = softmax_epilogue,
+    forward = function(s, final, at, x) return softmax_weight(s, final) * scale(at, x) end,
+    combine = softmax_combine,
+  }
+end
+
 -- log(1 + e^v) in any range; and a vector of length 1, in the vector mods of linear attention and attention.
 function softplus(v) return max(v, 0.0) + log(1.0 + exp(-abs(v))) end
 function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end

@@ -66,7 +66,7 @@ draw() { # draw SPEC KIND
     pair_bias) "$LATHE" draw "$1" --problem b=1,h=2,q=48,d=64,pairs=1 --pixels 192 -o "$out/$1.png" ;;
     sandwich) "$LATHE" draw "$1" --problem "$3,distances=512" --pixels 192 -o "$out/$1.png" ;;
     hstu) "$LATHE" draw "$1" --problem "$3,distances=256" --pixels 192 -o "$out/$1.png" ;;
-    forgetting) "$LATHE" draw "$1" --problem h=2,q=48,d=64 --pixels 192 -o "$out/$1.png" ;;
+    forgetting | fp8_cache) "$LATHE" draw "$1" --problem h=2,q=48,d=64 --pixels 192 -o "$out/$1.png" ;;
     block_mask) "$LATHE" draw "$1" --problem "$3,q_blocks=8,kv_blocks=8" --pixels 192 -o "$out/$1.png" ;;
     *) "$LATHE" draw "$1" --problem "$3" --pixels 192 -o "$out/$1.png" ;;
     esac >/dev/null 2>"$out/draw.txt" || { cat "$out/draw.txt" >&2; exit 1; }

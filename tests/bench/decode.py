@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """decode.py: few queries against many keys, beside a device copy and cuDNN.
 
-    python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--caches bf16,f8e4m3,i8] [--quick]
+    python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
+                                  [--caches bf16,f8e4m3,i8]
 
-q of bf16, k and v of `--caches`, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
-none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use, those of
-`started` the other half, by a mask that reads each sequence's first live key; `pages16` and `pages64` have pages of so
+q of bf16, k and v of `--caches`, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several
+sets of K and V take turns, so that none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys
+in use, those of `started` the other half, by a mask that reads each sequence's first live key; `pages16` and `pages64` have pages of so
 many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the queries of all sequences one behind the other, and
-`packed` has keys so, too. o is checked against a formula in
+`packed` has keys so, too. `scaled` has a scale of k and of v for each token and key head. o is checked against a formula in
 float64. Needs the GPU and torch (77: not here).
 """
 
@@ -29,7 +30,7 @@ ERROR_BOUND = 1e-2
 SHAPES = {"B1": (1, 32768), "B8": (8, 16384), "B16": (16, 8192), "B64": (64, 4096)}
 SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal",
          "pages16": "causal", "pages64": "causal", "packed64": "causal", "packed": "causal",
-         "started": os.path.join(os.path.dirname(os.path.abspath(__file__)), "left_padded.lua")}
+         "scaled": "fp8_cache", "started": os.path.join(os.path.dirname(os.path.abspath(__file__)), "left_padded.lua")}
 HALF = ("used", "started")
 ABOUT = "`decode.py`, us (share of the copy bandwidth)"
 
@@ -57,6 +58,9 @@ class Problem:
             self.more["window"] = WINDOW
         if name == "sinks":
             self.more["sink"] = normal(H)
+        if name == "scaled":
+            for scale in ("k_scale", "v_scale"):
+                self.more[scale] = 0.5 + torch.rand(self.b, H_KV, self.kv, generator=generator, device="cuda")
         self.whole = self.sets[0]
         if name.startswith("pages") or name == "packed64":
             self.lay_pages(int(name[-2:]), generator)
@@ -109,6 +113,9 @@ class Problem:
         k, v = (x[:, :, live].float().double() for x in self.whole)
         q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
         s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
+        if self.name == "scaled":
+            s = s * self.more["k_scale"].double().unsqueeze(2)
+            v = v * self.more["v_scale"].double().unsqueeze(-1)
         n = s.shape[-1]
         distance = torch.arange(n - 1, -1, -1, device="cuda", dtype=torch.float64)
         if self.name == "softcap":
@@ -190,7 +197,8 @@ class Bench:
             ms = time["ms"] / (len(calls) if who == "graph" else 1)
             rate = problem.bytes() / ms * 1e3
             if not wrong:
-                self.keep(name if cache == "bf16" else f"{name}, cache of {cache}", who, shape, queries, f"{ms * 1e3:.1f} ({rate / self.copy:.2f})")
+                case = name if cache == "bf16" else f"{name}, cache of {cache}"
+                self.keep(case, who, shape, queries, f"{ms * 1e3:.1f} ({rate / self.copy:.2f})")
             print(f"{title:36} {who:6} {ms * 1e3:8.1f} us {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy"
                   f"{f'  error {error:.1e}' if who == 'lathe' else ''}{'  WRONG' if wrong else ''}{note if who == 'lathe' else ''}", flush=True)
         if name == "plain" and queries == 1:

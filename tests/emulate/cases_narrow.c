@@ -78,7 +78,8 @@ static const struct inline_spec SCALED[] = {
      "return attention { mask_mod = function(at)\n"
      "  return ge(at.kv * 2, at.len_kv) & ne(at.kv % 3, 0) & gt(at.row, 0) end }\n"},
 };
-static const char *const DECODED[] = {"sinks", "softcap", "retention", "sigmoid", "alibi", "relu"};
+static const char *const DECODED[] = {"sinks", "softcap", "retention", "sigmoid",
+                                      "alibi", "relu",    "fp8_cache"};
 static const struct {
     int b, h, h_kv, q, kv;
 } FEW[] = {{2, 8, 2, 1, 1030}, {1, 4, 4, 5, 777}, {1, 8, 1, 3, 600}, {2, 5, 1, 4, 900}, {1, 4, 2, 33, 520}};

@@ -17,14 +17,15 @@ I32 = (-(2**31), 2**31 - 1)
 
 # Names that a local would hide, and those that an input cannot have.
 RESERVED = set(
-    "and break do else elseif end false for function goto if in local nil not or repeat return then true until while "
-    "at x s block ipairs inf pi exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid silu erf normal_cdf gelu relu abs "
-    "min max clamp floor ceil lt le gt ge eq ne where random f32 i32 detach rowmax rowmin rowsum dimsum dimmax cumsum "
-    "revcumsum logcumsumexp revlogcumsumexp rank placed taken cumexpsum revcumexpsum splitsum splitmax softplus unit "
-    "causal both either softmax softmax_with_sink softmax_with_dropout elementwise_weights softmax_states softmax_step "
-    "softmax_epilogue softmax_weight softmax_combine finite inverse log_of_sum activation gated rotary rope_inputs "
-    "rope_angle lrpe md_lrpe over_d over_n adamw_step packed_sequence attention linear_attention rowwise elementwise "
-    "online_func tensor scalar param half interleaved chain with_maximum".split()
+    "and break do else elseif end false for function goto if in local nil not or repeat return then true until "
+    "while at x s block ipairs inf pi exp exp2 log log2 sqrt rsqrt sin cos tanh sigmoid silu erf normal_cdf gelu "
+    "relu abs min max clamp floor ceil lt le gt ge eq ne where random f32 i32 detach rowmax rowmin rowsum dimsum "
+    "dimmax cumsum revcumsum logcumsumexp revlogcumsumexp rank placed taken cumexpsum revcumexpsum splitsum "
+    "splitmax softplus unit causal both either softmax softmax_with_sink softmax_with_dropout softmax_times "
+    "elementwise_weights softmax_states softmax_step softmax_epilogue softmax_weight softmax_combine finite inverse "
+    "log_of_sum activation gated rotary rope_inputs rope_angle lrpe md_lrpe over_d over_n adamw_step "
+    "packed_sequence attention linear_attention rowwise elementwise online_func tensor scalar param half "
+    "interleaved chain with_maximum".split()
 )
 TAKEN = RESERVED | set(
     "q k v o q2 k2 dq dk dv do lse dlse b h h_kv kv d d_v q_start kv_start len_kv "
