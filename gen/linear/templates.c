@@ -133,8 +133,7 @@ const struct template_row linear_templates[] = {
     {BACKWARD(linear_keyed_delta_bwd, "keyed_delta.cuh", BACK_AGAIN_BY_TOKEN),
      DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
     {BACKWARD(linear_keyed_rule_bwd, "keyed_rule.cuh", BACK_AGAIN_BY_TOKEN),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256),
-                LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER))},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
     {BACKWARD(linear_additive_bwd, "additive.cuh", BACK_AGAIN_BY_TOKEN),
      SERVES(SERVES_HALVES, DIMS(256, 256),
             LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |

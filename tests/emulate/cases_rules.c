@@ -54,13 +54,14 @@ static void add_forward(struct case_list *list, const struct inline_spec *spec, 
         }
 }
 
-/* linear/backward/keyed_rule.cuh: vectors that read behind the decay; head dims of one slice of channels and
-   more, value channels of one and more. */
+/* linear/backward/keyed_rule.cuh: vectors that read behind the decay, then ahead of it; head dims of one
+   slice of channels and more, value channels of one and more. */
 static void add_backward(struct case_list *list)
 {
     static const struct inline_spec BACK[] = {
-        {SPEC(delta_writer)}, {SPEC(rule_mixed)},    {SPEC(rule_behind)},          {SPEC(rule_steep)},
-        {"gdn2", NULL},       {"precond_kda", NULL}, {"precond_gated_delta", NULL}};
+        {SPEC(delta_writer)}, {SPEC(rule_mixed)},    {SPEC(rule_behind)},           {SPEC(rule_steep)},
+        {"gdn2", NULL},       {"precond_kda", NULL}, {"precond_gated_delta", NULL}, {"comba", NULL},
+        {SPEC(delta_reader)}, {SPEC(delta_first)},   {SPEC(rule_resets)},           {SPEC(rule_alike)}};
     static const int DIMS[][2] = {{128, 128}, {64, 72},  {40, 128}, {128, 64},
                                   {192, 136}, {256, 40}, {64, 16}};
     for (int k = 0; k < COUNT(BACK); k++)
@@ -98,6 +99,8 @@ static void add_hard(struct case_list *list)
         {{SPEC(read_before)}, "linear_dplr", LATHE_F16, 136, 72, 80},
         {{SPEC(rule_hard)}, "linear_keyed_rule_bwd", LATHE_BF16, 72, 40, 90},
         {{SPEC(rule_hard)}, "linear_keyed_rule_bwd", LATHE_F16, 40, 72, 80},
+        {{SPEC(rule_hard_first)}, "linear_keyed_rule_bwd", LATHE_BF16, 128, 40, 90},
+        {{SPEC(rule_hard_first)}, "linear_keyed_rule_bwd", LATHE_F16, 72, 64, 80},
     };
     for (int k = 0; k < COUNT(ROW); k++) {
         struct test_case c = case_of_attention("linear", ROW[k].spec.name, ROW[k].spec.text, ROW[k].dtype,

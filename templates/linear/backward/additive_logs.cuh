@@ -121,10 +121,10 @@ struct channel_sums {
             own[2 + e] = sum_of_eight(own[2 + e]) + last_of_eight(own[e]);
         }
     }
-    // Up to a token's reading: with a bonus it reads before its own decay.
-    __device__ __forceinline__ float read(int m, int n, int i) const
+    // Up to a token's reading; ahead: before its own decay, as with a bonus.
+    __device__ __forceinline__ float read(int m, int n, int i, bool ahead = cfg::BONUS) const
     {
-        if constexpr (!cfg::BONUS || !DECAYS) {
+        if (!ahead || !DECAYS) {
             return x[m][n][i];
         }
         const float before = __shfl_up_sync(ALL_LANES, x[m][n][i], 4);
@@ -139,12 +139,12 @@ struct channel_sums {
         return __shfl_sync(ALL_LANES, half == 8 ? x[m][n][i % 2] : x[m][n][i], 4 * token + lane_id() % 4);
     }
     // What a token reads, or what is left of one, at a level's border; 0 where it does not.
-    __device__ __forceinline__ float reader(int m, int n, int i, int half) const
+    __device__ __forceinline__ float reader(int m, int n, int i, int half, bool ahead = cfg::BONUS) const
     {
         if (half == 0) {
             return 1.0f;
         }
-        const float by = exp2_approx(read(m, n, i) - border(m, n, i, half));
+        const float by = exp2_approx(read(m, n, i, ahead) - border(m, n, i, half));
         return reads(i / 2, half) ? by : 0.0f;
     }
     __device__ __forceinline__ float writer(int m, int n, int i, int half) const

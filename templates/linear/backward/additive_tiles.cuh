@@ -217,9 +217,9 @@ struct chunk_tiles : own_blocks {
         return left;
     }
     // Of a level; from which tile, to which, by what beside.
-    __device__ __forceinline__ void weigh_readers(int to, int from, float by, int half) const
+    __device__ __forceinline__ void weigh_readers(int to, int from, float by, int half, bool ahead) const
     {
-        weigh(to, from, [&](int m, int n, int i) { return by * logs.reader(m, n, i, half); });
+        weigh(to, from, [&](int m, int n, int i) { return by * logs.reader(m, n, i, half, ahead); });
     }
     __device__ __forceinline__ void weigh_writers(int half) const
     {

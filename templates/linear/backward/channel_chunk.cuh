@@ -118,10 +118,12 @@ struct channel_chunk : chunk_tiles {
     struct pair_sum {
         int pairs, tokens, from;
         float by;
+        bool ahead = cfg::BONUS; // of tokens that read: before their own decay
     };
     struct side { // which tokens get something, and by what beside their weights they are in the products
         int from;
         float by;
+        bool ahead = cfg::BONUS;
     };
     // Pairs of one block where no channel is strong: readers and writers lie at the same half of its end, or e^end
     // apart.
@@ -187,7 +189,7 @@ struct channel_chunk : chunk_tiles {
         for (int half = 8; half > 0; half /= 2) {
             __syncwarp();
             if constexpr (BACK) {
-                weigh_readers(of.tokens, of.from, of.by, half);
+                weigh_readers(of.tokens, of.from, of.by, half, of.ahead);
             } else {
                 weigh_writers(half);
             }
@@ -204,7 +206,7 @@ struct channel_chunk : chunk_tiles {
                 mma_16x8x16<operand>(s[m][1], a, b[2], b[3]);
             }
             add_weighed(x, to, BACK ? -1.0f : 1.0f, as, s, [&](int m, int n, int i) {
-                return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half);
+                return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half, as.ahead);
             });
         }
     }
@@ -286,7 +288,7 @@ struct channel_chunk : chunk_tiles {
         }
         const key_ends from = own_ends(share);
         weigh_all(x, to, 1.0f, as,
-                  [&](int m, int n, int i) { return exp2_approx(logs.read(m, n, i) - from.x[m][n][i % 2]); });
+                  [&](int m, int n, int i) { return exp2_approx(logs.read(m, n, i, as.ahead) - from.x[m][n][i % 2]); });
         if (is_strong()) {
             __syncthreads(); // as above
             add_levels<false>(x, to, as, of);
@@ -429,17 +431,18 @@ struct channel_chunk : chunk_tiles {
         return x;
     }
     DEV float first_of_eight(float x) { return __shfl_sync(ALL_LANES, x, lane_id() % 4); }
-    // Sums over the tokens of a block from each on; what a block has in all to shared memory.
-    __device__ __forceinline__ void sum_blocks(const fragments &queries)
+    // Sums over the tokens of a block from each on; what a block has in all to shared memory. ahead: of what reads
+    // before its own decay, with a bonus or cfg::READS_BEFORE.
+    __device__ __forceinline__ void sum_blocks(const fragments &ahead)
     {
 #pragma unroll
         for (int k = 0; k < 4 * OWN_BLOCKS; k++) {
             const int m = k / 4;
             const int n = k / 2 % 2;
             const int e = k % 2;
-            float read[2] = {queries[m][n][e], queries[m][n][2 + e]};
+            float read[2] = {ahead[m][n][e], ahead[m][n][2 + e]};
             float first = 0.0f;
-            if constexpr (cfg::BONUS) { // a token reads before its own decay
+            if constexpr (cfg::BONUS || cfg::READS_BEFORE) {
                 first = first_of_eight(read[0]);
                 const float half = first_of_eight(read[1]);
                 const float low = __shfl_down_sync(ALL_LANES, read[0], 4);

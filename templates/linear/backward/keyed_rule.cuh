@@ -1,10 +1,12 @@
-// linear/backward/keyed_rule.cuh: kernels: the backward pass of the delta rule whose tokens read the state behind the
-// decay by a vector a and write under a vector b of their own: what is of a chunk of 64 tokens ahead of the walks, and
-// what is of it behind them.
+// linear/backward/keyed_rule.cuh: kernels: the backward pass of the delta rule whose tokens read the state by a vector a
+// and write under a vector b of their own: what is of a chunk of 64 tokens ahead of the walks, and what is of it behind
+// them.
 //
 // The walks are those of linear/backward/keyed_states.cuh as they stand: a reads in the place of k, b writes. Behind
 // them, with the names of linear/backward/keyed_delta.cuh,
-//     dq = scale (e^G do S' + dA b),   da = -e^G dv S' + dN b,   db = e^(G_end - G) X dS'' + scale dA' q + dN' a.
+//     dq = scale (e^G do S' + dA b),   da = -e^F dv S' + dN b,   db = e^(G_end - G) X dS'' + scale dA' q + dN' a,
+// where F is G, or with cfg::READS_BEFORE that of the token before: what a reads then counts for decays of tokens before
+// its own alone.
 // These, dq without its scale, go to the workspace for each head of v, in f32, and so do what the rule corrects by, X /
 // beta, and its gradient, dv / beta: from there kernels of each token (linear/backward/tokens.cuh) have dq, dk and the
 // gradients of inputs, as they do where the pass goes token by token.
@@ -18,7 +20,8 @@
 namespace linear
 {
 
-static_assert(WRITERS == 1 && !cfg::READS_BEFORE && !cfg::BY_CHUNK, "the delta rule, which reads behind the decay");
+static_assert(WRITERS == 1 && !cfg::BY_CHUNK, "the delta rule");
+
 // b in the place of keys, a behind all.
 struct low_rank_layout_back : keyed_layout_back {
     static constexpr int A = round_up(keyed_layout_back::END, 128), END = A + KEY_BYTES;
@@ -47,7 +50,9 @@ struct low_rank_gradients : keyed_gradients {
         const key_ends to = own_ends(1.0f - share);
         const auto reads = [&](int m, int n, int i) { return exp2_approx(logs.x[m][n][i] - from.x[m][n][i % 2]); };
         weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * reads(m, n, i); });
-        weigh(layout::KEYS_READ, A, reads);
+        weigh(layout::KEYS_READ, A, [&](int m, int n, int i) {
+            return exp2_approx(logs.read(m, n, i, cfg::READS_BEFORE) - from.x[m][n][i % 2]);
+        });
         weigh(layout::WRITES, layout::K,
               [&](int m, int n, int i) { return exp2_approx(to.x[m][n][i % 2] - logs.x[m][n][i]); });
     }
@@ -96,13 +101,13 @@ struct low_rank_gradients : keyed_gradients {
             leave_crossings(x);
         }
         const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
-                                     {layout::KEYS_BACK, layout::KEYS_READ, A, 1.0f}};
+                                     {layout::KEYS_BACK, layout::KEYS_READ, A, 1.0f, cfg::READS_BEFORE}};
         sum_readers(x, readers);
         add_own_pairs(x, layout::Q, w.scale);
         leave_channels(x, p.dk_head);
     }
-    // da.
-    __device__ __forceinline__ void give_readers()
+    // da; what of it flows to the logarithms.
+    __device__ __forceinline__ void give_readers(fragments &to)
     {
         fragments x = {};
         read_values(x, layout::FRONT, p.states, layout::Z);
@@ -110,19 +115,18 @@ struct low_rank_gradients : keyed_gradients {
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
         }
-        sum_writers(x, flow, {A, 1.0f}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
+        sum_writers(x, to, {A, 1.0f, cfg::READS_BEFORE}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
         leave_channels(x, p.dk_read);
     }
-    // dq without its scale.
-    __device__ __forceinline__ void give_queries()
+    // dq without its scale. ahead: what has flowed from readers before their own decay.
+    __device__ __forceinline__ void give_queries(const fragments &ahead)
     {
         fragments x = {};
         read_columns(x, layout::FRONT, p.states,
                      [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
         sum_writers(x, flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
         if constexpr (GRADIENT_BY_KEY) {
-            const fragments none = {};
-            sum_blocks(none);
+            sum_blocks(ahead);
         }
         add_own_pairs(x, layout::K, 1.0f);
         leave_channels(x, p.dq_head);
@@ -181,12 +185,13 @@ struct low_rank_gradients : keyed_gradients {
         if constexpr (GRADIENT_BY_KEY) {
             cross_states();
         }
-        give_readers();
+        fragments ahead = {};
+        give_readers(cfg::READS_BEFORE ? ahead : flow);
         if (is_strong()) {
             weigh_writers_again();
             __syncthreads();
         }
-        give_queries();
+        give_queries(ahead);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
             give_logs();
