@@ -10,6 +10,7 @@ tokens: the losses differ by rounding only, or the exit code is 1.
 
     heads    tokens rank after rank; attention has all tokens of some heads
     gather   zigzag, for which a causal mask makes even work; attention has the keys and values of all ranks
+    ring     the same, keys and values of one rank at a time, while those of the next are under way
     states   linear attention, whose state goes from rank to rank
     keys     no training: tokens that follow a long prompt, whose keys and values stay on the ranks
 """
@@ -26,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-ORDER = {"heads": "contiguous", "gather": "zigzag", "states": "contiguous", "keys": "contiguous"}
+ORDER = {"heads": "contiguous", "gather": "zigzag", "ring": "zigzag", "states": "contiguous", "keys": "contiguous"}
 LINE_END = 10
 
 
@@ -204,7 +205,7 @@ def run(rank, o, store=None):
 def read_options(words=None):
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--ranks", type=int, help="processes, where torchrun has not made them; a process a GPU, 2 on a CPU")
-    p.add_argument("--scheme", default=",".join(ORDER), help="some of heads, gather, states, keys, with commas")
+    p.add_argument("--scheme", default=",".join(ORDER), help=f"some of {', '.join(ORDER)}, with commas")
     p.add_argument("--mask", choices=("alibi", "document"), default="alibi")
     p.add_argument("--parameters", choices=("sum", "ddp", "fsdp"), default="sum", help="who adds up their gradients")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.device_count() > 1 else "cpu")

@@ -131,6 +131,20 @@ def cut_is_whole(name, scheme, q_lengths, kv_lengths, order="contiguous", result
         close(given, wanted_here, f"{name}: d{n}", 1e-8)
 
 
+def ring_results():
+    """A final with a gradient of its own, a call without gradients, and the same bits twice."""
+    cut_is_whole("causal", "ring", (6, 8), (6, 8), results=("o", "lse"))
+    cut_is_whole("causal", "ring", (8, 8), (8, 8), "zigzag", results=("lse", "o"))
+    torch.manual_seed(1)
+    q, k, v = (ld.shard(torch.randn(1, 2, 16, 16, dtype=real()), 2, order="zigzag") for _ in range(3))
+    attend = ld.wrap("causal", scheme="ring", order="zigzag")
+    with torch.no_grad():
+        first = attend(q, k, v)
+        assert torch.equal(first, attend(q, k, v)) and not first.requires_grad
+    with torch.autocast(q.device.type, torch.bfloat16):
+        assert attend(*(x.float() for x in (q, k, v))).dtype == torch.bfloat16
+
+
 def attention_specs(names, scheme, q_lengths, kv_lengths, order="contiguous"):
     each(names, lambda name: cut_is_whole(name, scheme, q_lengths, kv_lengths, order))
 
@@ -189,7 +203,8 @@ def refusals():
     refused_alike(no, few, "full", (q, k, k), {"scheme": "heads"})
     x = {"first": torch.zeros(1, 1, dtype=torch.int32), "last": torch.ones(1, 1, dtype=torch.int32)}
     counts = "it counts queries, by at.row or at.len_q (flamingo.lua:5), and the queries of a rank are not all"
-    refused_alike(no, f"{counts}; scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": "gather"}, **x)
+    for scheme in ("gather", "ring"):
+        refused_alike(no, f"{counts}; scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": scheme}, **x)
     refused_alike(no, "no scheme serves it over 2 ranks: heads: 1 key heads", "flamingo", (q, k, k), {}, **x)
     refused_alike(no, "it needs all queries on every rank", "full", (q, q, q), {"scheme": "keys"})
     trained = q.clone().requires_grad_()
@@ -206,6 +221,7 @@ def explained():
     assert text.startswith("causal: scheme gather over 2 ranks: it sends the least\n"), text
     assert "a rank sends 16.0 KiB, backward 16.0 KiB: k and v to all others at once" in text, text
     assert "heads: serves, and sends 40.0 KiB" in text, text
+    assert "ring: serves, and sends 16.0 KiB" in text, text
     text = ld.wrap("causal").explain(q, q, q)
     assert text.startswith("causal: scheme heads over 2 ranks"), text
     assert ld.wrap("causal", queries="whole").explain(q, k, k).startswith("causal: scheme keys over 2 ranks: the only")
@@ -222,7 +238,7 @@ def wholly_masked():
     op = lathe.compile(text)
     wanted = lathe.torch.wrap(op)(q, k, v, doc=document)
     gradients = torch.autograd.grad(wanted.square().sum(), (q, k, v))
-    for scheme in ("heads", "gather"):
+    for scheme in ("heads", "gather", "ring"):
         own = [piece(x, 2, (4, 4)).detach().requires_grad_() for x in (q, k, v)]
         made = ld.wrap(op, scheme=scheme)(*own, doc=document)
         close(made.detach(), piece(wanted.detach(), 2, (4, 4)), scheme)
@@ -247,7 +263,7 @@ def layouts_and_lengths():
     q, k, v = (torch.randn(1, 8, 2, 16, dtype=real()) for _ in range(3))
     own = [piece(x, 1, (5, 3)) for x in (q, k, v)]
     wanted = piece(lathe.torch.wrap("causal", layout="bshd")(q, k, v), 1, (5, 3))
-    for scheme in ("heads", "gather"):
+    for scheme in ("heads", "gather", "ring"):
         attend = ld.wrap("causal", layout="bshd", scheme=scheme)
         close(attend(*own, lengths=(5, 3)), wanted, scheme)
     own = [piece(x, 1, (4, 4)) for x in (q, k, v)]
@@ -265,7 +281,7 @@ def keys_of_8_bits():
     k, v = ((4 * x).to(torch.int8) for x in (k, v))
     wanted = lathe.torch.wrap("causal")(q, k, v)
     own = [ld.shard(x, 2) for x in (q, k, v)]
-    for scheme in ("heads", "gather"):
+    for scheme in ("heads", "gather", "ring"):
         close(ld.wrap("causal", scheme=scheme)(*own), ld.shard(wanted, 2), scheme, 1e-6)
     close(ld.wrap("causal", queries="whole")(q, *own[1:]), wanted, "keys", 1e-6)
 

@@ -19,7 +19,7 @@ def two():
     ranks.close()
 
 
-@pytest.mark.parametrize("scheme", ["heads", "gather"])
+@pytest.mark.parametrize("scheme", ["heads", "gather", "ring"])
 def test_attention(two, scheme):
     two.run(cases.attention_specs, SOME, scheme, (5, 9), (11, 3))
     two.run(cases.attention_specs, SOME[:2], scheme, (8, 8), (8, 8), "zigzag")

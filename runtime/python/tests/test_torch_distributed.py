@@ -57,6 +57,23 @@ def test_gather(two):
     two.run(cases.attention_specs, CUT, "gather", (5, 9), (11, 3))
 
 
+RINGS = [n for n in CUT if lathe.load(n).joining.arguments]
+
+
+def test_ring(two):
+    two.run(cases.attention_specs, RINGS, "ring", (5, 9), (11, 3))
+    two.run(cases.ring_results)
+
+
+def test_a_ring_of_three_and_four_ranks(three):
+    some = ["document", "dropout", "sinks", "alibi", "mla_decoupled"]
+    three.run(cases.attention_specs, some, "ring", (4, 0, 9), (7, 6, 0))
+    three.run(cases.attention_specs, some, "ring", (4, 4, 4), (4, 4, 4), "zigzag")
+    ranks = Ranks(4)
+    ranks.run(cases.attention_specs, ["document", "sinks"], "ring", (6, 6, 6, 6), (6, 6, 6, 6), "zigzag")
+    ranks.close()
+
+
 def test_three_ranks(three):
     some = ["document", "dropout", "sinks", "forgetting", "alibi"]
     three.run(cases.attention_specs, [*some, "nsa_selected", "mla_decoupled"], "heads", (4, 0, 9), (7, 6, 0))
@@ -64,7 +81,7 @@ def test_three_ranks(three):
 
 
 def test_zigzag(two):
-    for scheme in ("heads", "gather"):
+    for scheme in ("heads", "gather", "ring"):
         two.run(cases.attention_specs, ["causal", "document", "pair_bias", "sinks"], scheme, (8, 8), (8, 8), "zigzag")
 
 

@@ -9,7 +9,7 @@ from ..._kernel import context_of
 from .._function import wrap
 from ._moves import Cut, Gather, ToHeads, ToTokens
 from ._problem import Problem
-from ._shards import split_heads
+from ._shards import Run, split_heads
 
 
 def context_for(tensor):
@@ -86,10 +86,12 @@ def keys(p: Problem, results: tuple[str, ...]) -> list:
     return combined(p, results, *(torch.cat(list(part)) for part in zip(*come)))
 
 
-def combined(p: Problem, results, part_o, part_rows) -> list:
-    """Parts put together, o in the dtype of q."""
+def combined(p: Problem, results, part_o, part_rows, run: Run | None = None) -> list:
+    """Parts put together, o in the dtype of q. run: queries that they are of, if not all."""
     joining = p.op.joining.by_name
-    takes = {n: t for n, t in {**p.inputs, **p.numbers, "q_start": p.q_start}.items() if n in joining}
+    inputs = p.inputs if run is None else {n: p.rows_of(n, run.start, run.length) for n in p.inputs}
+    places = {"q_start": p.q_start + (run.start if run else 0)}
+    takes = {n: t for n, t in {**inputs, **p.numbers, **places}.items() if n in joining}
     o = torch.empty(part_o.shape[1:], dtype=p.q.dtype, device=p.q.device)
     wanted = {n: True for n in results if n != "o"}
     made = p.op.combine(part_o, part_rows, o=o, **wanted, **takes, **p.places(), context=context_for(p.q))

@@ -11,12 +11,13 @@ from ..._numbers import number_of
 from ..._op import Op, as_op
 from ..._signature import named_arguments, unknown
 from .._function import wrap as wrap_one
-from . import _attention, _choice, _placed, _states
+from . import _attention, _choice, _placed, _ring, _states
 from ._problem import PACKED, Problem, check_names
 from ._ranks import Ranks
 from ._shards import ORDERS, Shards, even
 
-_RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attention.keys, "states": _states.states}
+_RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attention.keys, "ring": _ring.ring,
+        "states": _states.states}  # fmt: skip
 
 
 class Sharded:
@@ -196,9 +197,10 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
     own. Gradients of operands are whole; those of whole inputs are the share of this rank, to be summed over the ranks
     as those of a model's parameters are (DDP, FSDP). Random numbers, positions, at.h are those of one call of all.
 
-    scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "states" (linear
-    attention), "keys" (decoding: queries="whole", each rank has all queries and a shard of the cache); "auto" takes
-    the one that sends least: `attend.explain(q, k, v)`. offset: of linear attention, the i32 scalar that the spec adds
+    scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "ring" (k and v of one rank
+    at a time, while the next ones are under way), "states" (linear attention), "keys" (decoding: queries="whole", each
+    rank has all queries and a shard of the cache); "auto" takes the one that sends least, gather where a ring sends as
+    much: `attend.explain(q, k, v)`. offset: of linear attention, the i32 scalar that the spec adds
     to at.pos, as `flao_lrpe` does; where a rank's tokens begin is added to it.
 
     A call takes lengths=: tokens of each rank, or (queries, keys); "even"; None: ranks tell each other, and check that

@@ -115,7 +115,9 @@ def _no_keys(op: Op, s: Sizes) -> str:
 
 
 def _no_ring(op: Op, s: Sizes) -> str:
-    return "torch has no such scheme here; gather sends as much, all at once"
+    from ._ring import no_gradients
+
+    return _no_gather(op, s) or _no_parts(op) or (no_gradients(op) if s.trains else "")
 
 
 # ---- bytes ------------------------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def _traffic(op: Op, s: Sizes, scheme: str) -> tuple[int, int, str]:
         share = (rows + keys) * others // s.ranks
         return share, share, "q, k, v and o of other ranks' heads, by all-to-all"
     if scheme in ("gather", "ring"):
-        how = "to all others at once" if scheme == "gather" else "from rank to rank, beside computing"
+        how = "to all others at once" if scheme == "gather" else "of one rank after the other, beside computing"
         back = keys * others * (1 if scheme == "gather" else 3)
         return keys * others, back, f"k and v {how}; backward dk and dv go back as sums"
     if scheme == "keys":

@@ -82,7 +82,10 @@ class Problem:
 
     def rows_of(self, name: str, start: int, length: int) -> Any:
         """Of an input over "q", the rows of these queries; others as they are."""
-        x = self.tensors[name]
+        return self.rows(name, self.tensors[name], start, length)
+
+    def rows(self, name: str, x, start: int, length: int) -> Any:
+        """The same of a tensor that is shaped as that input."""
         for dim, size in enumerate(self.op.forward.by_name[name].dims):
             if size.name == "q" and size.times == 1 and not size.plus:
                 x = x.narrow(dim, start, length)

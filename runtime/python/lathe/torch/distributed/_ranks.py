@@ -35,25 +35,36 @@ class Ranks:
 
     def exchange(self, send: list, shapes: list, dtype: torch.dtype, device) -> list:
         """send[r]: tensors for rank r; shapes[r]: those of the tensors that come from it, which are given back."""
-        out = _packed([t for pieces in send for t in pieces], dtype, device)
+        out = packed([t for pieces in send for t in pieces], dtype, device)
         out_sizes = [sum(t.numel() for t in pieces) for pieces in send]
         in_sizes = [sum(prod(s) for s in of_rank) for of_rank in shapes]
         into = out.new_empty(sum(in_sizes))
         size = dtype.itemsize
         dist.all_to_all_single(into.view(torch.uint8), out.view(torch.uint8), [n * size for n in in_sizes],
                                [n * size for n in out_sizes], group=self.group)  # fmt: skip
-        return [_unpacked(part, of_rank) for part, of_rank in zip(into.split(in_sizes), shapes)]
+        return [unpacked(part, of_rank) for part, of_rank in zip(into.split(in_sizes), shapes)]
 
     def gather(self, mine: list, shapes: list, dtype: torch.dtype, device) -> list:
         """The tensors of every rank; shapes[r]: those of rank r. The longest says how many bytes travel."""
         sizes = [sum(prod(s) for s in of_rank) for of_rank in shapes]
         most = max(sizes)
-        out = _packed(mine, dtype, device, most)
+        out = packed(mine, dtype, device, most)
         into = out.new_empty(self.count * most)
         if most:
             dist.all_gather_into_tensor(into.view(torch.uint8), out.view(torch.uint8), group=self.group)
         parts = [into[r * most : r * most + sizes[r]] for r in range(self.count)]
-        return [_unpacked(part, of_rank) for part, of_rank in zip(parts, shapes)]
+        return [unpacked(part, of_rank) for part, of_rank in zip(parts, shapes)]
+
+    def pass_on(self, send, size: int) -> "Coming":
+        """A flat tensor to the next rank, and `size` elements from the one before, beside what is computed."""
+        come = send.new_empty(size)
+        ops = [self._message(dist.isend, send, 1)] if send.numel() else []
+        ops += [self._message(dist.irecv, come, -1)] if size else []
+        return Coming(send, come, dist.batch_isend_irecv(ops) if ops else [])
+
+    def _message(self, way, flat, steps: int):
+        peer = dist.get_global_rank(self.group or dist.group.WORLD, (self.me + steps) % self.count)
+        return dist.P2POp(way, flat.view(torch.uint8), peer, self.group)
 
     def sums(self, send: list, dtype: torch.dtype, device) -> list:
         """send[r]: shares of what rank r has; the sums of what has come, each rank's share once."""
@@ -74,7 +85,20 @@ class Ranks:
         return [dict(zip(mine, row[1:])) for row in rows]
 
 
-def _packed(tensors, dtype, device, size: int | None = None):
+class Coming:
+    """What is under way; what is sent stays as it is until it has come."""
+
+    def __init__(self, send, come, works):
+        self.send, self.come, self.works = send, come, works
+
+    def wait(self):
+        for work in self.works:
+            work.wait()
+        self.send = None
+        return self.come
+
+
+def packed(tensors, dtype, device, size: int | None = None):
     """One behind the other, with room up to `size` elements."""
     flat = [t.reshape(-1) for t in tensors if t.numel()]
     missing = 0 if size is None else size - sum(t.numel() for t in flat)
@@ -83,7 +107,7 @@ def _packed(tensors, dtype, device, size: int | None = None):
     return torch.cat(flat) if flat else torch.empty(0, dtype=dtype, device=device)
 
 
-def _unpacked(flat, shapes) -> list:
+def unpacked(flat, shapes) -> list:
     sizes = [prod(s) for s in shapes]
     return [part.view(tuple(shape)) for part, shape in zip(flat[: sum(sizes)].split(sizes), shapes)]
 
