@@ -1,12 +1,12 @@
-// linear/backward/keyed_rule.cuh: kernels: the backward pass of the delta rule whose tokens read the state by a vector a
-// and write under a vector b of their own: what is of a chunk of 64 tokens ahead of the walks, and what is of it behind
-// them.
+// linear/backward/keyed_rule.cuh: kernels: the backward pass of the delta rule whose tokens read the state by a vector
+// a and write under a vector b of their own: what is of a chunk of 64 tokens ahead of the walks, and what is of it
+// behind them.
 //
 // The walks are those of linear/backward/keyed_states.cuh as they stand: a reads in the place of k, b writes. Behind
 // them, with the names of linear/backward/keyed_delta.cuh,
 //     dq = scale (e^G do S' + dA b),   da = -e^F dv S' + dN b,   db = e^(G_end - G) X dS'' + scale dA' q + dN' a,
-// where F is G, or with cfg::READS_BEFORE that of the token before: what a reads then counts for decays of tokens before
-// its own alone.
+// where F is G, or with cfg::READS_BEFORE that of the token before: what a reads then counts for decays of tokens
+// before its own alone.
 // These, dq without its scale, go to the workspace for each head of v, in f32, and so do what the rule corrects by, X /
 // beta, and its gradient, dv / beta: from there kernels of each token (linear/backward/tokens.cuh) have dq, dk and the
 // gradients of inputs, as they do where the pass goes token by token.
