@@ -275,8 +275,8 @@ void input_size_text(const struct emitter *e, int input, int d, char *out, size_
     const struct sig_dim *dim = &e->w->input[input].dim[d];
     if (dim->literal > 0)
         snprintf(out, size, "%d", dim->literal);
-    else if (dim->sym == SYM_T && ir_updates(e->w) > 1) /* kernels count updates */
-        snprintf(out, size, "(z.len_q / %d)", ir_updates(e->w));
+    else if (dim->sym == SYM_T && ir_steps(e->w) > 1) /* kernels count steps */
+        snprintf(out, size, "(z.len_q / %d)", ir_steps(e->w));
     else if (dim->sym < SYM_FREE)
         snprintf(out, size, "%s", text[dim->sym]);
     else

@@ -277,6 +277,8 @@ static void print_linear(struct text_buf *out, const struct ir *ir)
              l->reverse ? "reverse\n" : "", l->read_first ? "read first\n" : "");
     if (ir_updates(ir) > 1)
         text_add(out, "updates %d\n", l->updates);
+    if (ir_query_heads(ir) > 1)
+        text_add(out, "query heads %d\n", l->query_heads);
 }
 
 void ir_print(const struct ir *ir, struct text_buf *out)

@@ -147,8 +147,9 @@ struct ir_linear {
     bool reverse;    /* from the last token of a sequence to its first */
     bool read_first; /* a, or the key of the delta rule, reads the state before it is decayed */
     int updates;     /* of the state by a token, each with a k and a v of its own; 0: not said, one */
+    int query_heads; /* that read each head of the state, each with a q and an o of its own; 0: one */
 };
-enum { MOST_UPDATES = 16 };
+enum { MOST_UPDATES = 16, MOST_QUERY_HEADS = 32 };
 
 /* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
 enum { MAX_PARAMETERS = 16 };
@@ -228,6 +229,16 @@ static inline bool ir_is_at(const struct ir *ir, int node, int field)
 static inline int ir_updates(const struct ir *ir)
 {
     return ir->linear.updates > 1 ? ir->linear.updates : 1;
+}
+static inline int ir_query_heads(const struct ir *ir)
+{
+    return ir->linear.query_heads > 1 ? ir->linear.query_heads : 1;
+}
+/* Steps of the recurrence that a token is: its updates, or its first query's and those of the others, which
+   read alone. */
+static inline int ir_steps(const struct ir *ir)
+{
+    return ir_updates(ir) * ir_query_heads(ir);
 }
 /* Root 1 + k is what ir->final[k] becomes: of a row, or of an online function's epilogue. */
 static inline const struct ir_fn *ir_results(const struct ir *ir)

@@ -17,20 +17,17 @@ static bool read_flag_or(struct tracer *t, int slots, const char *field, bool ab
     return value;
 }
 
-/* How many updates of the state a token makes; 0: that is not said. */
-static int read_updates(struct tracer *t, int slots)
+/* A whole number from 1 on; 0: it is not said. */
+static int read_number(struct tracer *t, int slots, const char *field, int most, const char *what)
 {
     int whole = 0;
-    const int kind = lua_getfield(t->lua, slots, "updates");
+    const int kind = lua_getfield(t->lua, slots, field);
     const lua_Integer n = lua_tointegerx(t->lua, -1, &whole);
-    if (kind != LUA_TNIL && (kind != LUA_TNUMBER || !whole || n < 1 || n > MOST_UPDATES))
-        slot_mistake(
-            t,
-            "'updates' must be a whole number from 1 to %d, so many updates of the state by a token, "
-            "got %s",
-            MOST_UPDATES, luaL_tolstring(t->lua, -1, NULL));
+    if (kind != LUA_TNIL && (kind != LUA_TNUMBER || !whole || n < 1 || n > most))
+        slot_mistake(t, "'%s' must be a whole number from 1 to %d, so many %s, got %s", field, most, what,
+                     luaL_tolstring(t->lua, -1, NULL));
     lua_settop(t->lua, slots);
-    return kind == LUA_TNUMBER && whole && n > 0 && n <= MOST_UPDATES ? (int)n : 0;
+    return kind == LUA_TNUMBER && whole && n > 0 && n <= most ? (int)n : 0;
 }
 
 /* What says nothing, or two things, where a token makes several updates. */
@@ -48,6 +45,25 @@ static void check_updates(struct tracer *t)
     if (linear->bonus.n_roots > 0)
         slot_mistake(t,
                      "'updates' does not go with bonus: a token has several pairs of its own, and one bonus");
+}
+
+/* The same of heads of q that read one state. */
+static void check_query_heads(struct tracer *t)
+{
+    const struct ir_linear *linear = &t->ir->linear;
+    if (ir_query_heads(t->ir) == 1)
+        return;
+    if (linear->all_tokens)
+        slot_mistake(t, "'query_heads' goes with causal = true alone: repeat k and v for each head of q");
+    if (ir_updates(t->ir) > 1)
+        slot_mistake(t, "'query_heads' does not go with updates: repeat k and v for each head of q");
+    if (t->ir->mod[MOD_KEY].n_stages == MAX_STAGES)
+        slot_mistake(t, "'query_heads' takes a key_mod of up to %d stages; make two of them one function",
+                     MAX_STAGES - 1);
+    if (linear->bonus.n_roots > 0)
+        slot_mistake(t,
+                     "'query_heads' does not go with bonus, whose token is read ahead of its update: repeat "
+                     "k and v for each head of q");
 }
 
 /* A number that the slot may not have, at the function that gives it: a constant has no line. */
@@ -77,7 +93,9 @@ void trace_linear(struct tracer *t, int slots)
     struct ir_linear *linear = &t->ir->linear;
     if (!declare_inputs(t, slots))
         return;
-    linear->updates = read_updates(t, slots);
+    linear->updates = read_number(t, slots, "updates", MOST_UPDATES, "updates of the state by a token");
+    linear->query_heads =
+        read_number(t, slots, "query_heads", MOST_QUERY_HEADS, "heads of q that read each head of the state");
     trace_mod(t, slots, "query_mod", MOD_QUERY, SLOT_LINEAR_QUERY);
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_LINEAR_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_LINEAR_VALUE);
@@ -96,4 +114,5 @@ void trace_linear(struct tracer *t, int slots)
     if (linear->all_tokens && linear->reverse)
         slot_mistake(t, "'reverse' goes with causal = true alone: a sum over all tokens has no direction");
     check_updates(t);
+    check_query_heads(t);
 }

@@ -79,12 +79,12 @@ static bool reads_at(const struct ir *ir, int leaf, int field)
     return false;
 }
 
-/* The token that update at.t is of, or which of its updates that is: a lowered spec with updates. */
+/* The token that step at.t is of, or which of its steps that is: a lowered spec whose tokens are several. */
 static bool is_of_update(const struct ir *ir, int node, enum ir_op op)
 {
     const struct ir_node *n = &ir->node[node];
-    return ir_updates(ir) > 1 && n->op == op && ir_is_at(ir, n->arg[0], AT_T) &&
-           ir->node[n->arg[1]].op == OP_CONST && ir->node[n->arg[1]].value == ir_updates(ir);
+    return ir_steps(ir) > 1 && n->op == op && ir_is_at(ir, n->arg[0], AT_T) &&
+           ir->node[n->arg[1]].op == OP_CONST && ir->node[n->arg[1]].value == ir_steps(ir);
 }
 
 static bool reads_update(const struct ir *ir, int leaf)
@@ -137,7 +137,7 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
         if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, node, axis[k].field))
             return true;
     return (dim->literal <= 0 && dim->sym == SYM_T && is_of_update(ir, node, OP_IDIV)) ||
-           (dim->literal == ir_updates(ir) && is_of_update(ir, node, OP_MOD));
+           (dim->literal == ir_steps(ir) && is_of_update(ir, node, OP_MOD));
 }
 
 /* The only read of an input that is own. */

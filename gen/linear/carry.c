@@ -96,6 +96,11 @@ enum carry linear_carry(const struct ir *ir, char *why, size_t size)
                  "with causal = false every token reads the sum over all tokens, which is not there before "
                  "the last "
                  "part is computed");
+    else if (ir_query_heads(ir) > 1)
+        snprintf(
+            why, size,
+            "several heads of q read a state (query_heads), which is not carried over parts; repeat k and v "
+            "for each of them");
     else if (width >= 0)
         snprintf(
             why, size,

@@ -82,7 +82,7 @@ void linear_say_unpacked(const struct ir *ir, int input, char *why, size_t size)
 
 bool linear_wants_output(const struct ir *ir)
 {
-    return ir->mod[MOD_OUTPUT].n_stages == 0 && ir_updates(ir) == 1 &&
+    return ir->mod[MOD_OUTPUT].n_stages == 0 && ir_steps(ir) == 1 &&
            (ir->linear.normalise || linear_decay_form(ir) == DECAY_VALUE);
 }
 
@@ -154,16 +154,20 @@ static void check_rule(struct rule *r)
                     "does not go with normalise: what is written has no weights whose sum could divide it");
 }
 
-/* A token with several updates has several rows of v. */
+/* A token with several updates has several rows of v, one that several heads of q read several of o. */
 static void check_output(struct rule *r)
 {
     const struct ir_mod *mod = &r->ir->mod[MOD_OUTPUT];
-    for (int s = 0; s < mod->n_stages && ir_updates(r->ir) > 1; s++)
+    for (int s = 0; s < mod->n_stages && ir_steps(r->ir) > 1; s++)
         if (ir_depends_on(r->ir, mod->stage[s].fn.root[0], OP_PARAM, LEAF_V))
             refuse_pair(
                 r, &mod->stage[s].fn, "output_mod",
-                "reads v, of which a token has a row for each of its updates; give what is added to o as "
-                "an input");
+                ir_updates(r->ir) > 1
+                    ? "reads v, of which a token has a row for each of its updates; give what is added to o "
+                      "as "
+                      "an input"
+                    : "reads v, which has fewer heads than o with query_heads; give what is added to o as an "
+                      "input");
 }
 
 static void check_together(struct rule *r)

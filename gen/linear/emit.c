@@ -34,8 +34,11 @@ static void emit_config_of_spec(struct text_buf *t, const struct emitter *e)
              yes(linear_has(e->spec, OF_READER)), yes(linear_has(e->spec, OF_WRITER)), yes(l->read_first));
     text_add(t, "constexpr bool CAUSAL = %s, REVERSE = %s, PACKED = %s;\n", yes(!l->all_tokens),
              yes(l->reverse), yes(problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0))));
-    if (ir_updates(e->spec) > 1)
-        text_add(t, "constexpr int UPDATES = %d;\n", ir_updates(e->spec));
+    if (ir_steps(e->spec) > 1)
+        text_add(t, "constexpr int UPDATES = %d;\n", ir_steps(e->spec));
+    if (ir_query_heads(e->spec) > 1)
+        text_add(t, "constexpr bool CLEARS_KEYS = %s;\n",
+                 yes(!linear_has(e->spec, OF_DELTA) && e->spec->mod[MOD_KEY].n_stages == 0));
     text_add(t, "} // namespace cfg\n");
 }
 

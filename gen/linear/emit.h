@@ -89,20 +89,21 @@ bool linear_is_prepared(const struct layout *l); /* q or k: by the kernel ahead 
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT]);
 
-/* ---- updates.c: where a token makes several updates of the state; else these do nothing. Kernels see each
-   update as a token: of q and do, which are of tokens, they get copies with a row for each update, and what
-   they leave for o and dq is of updates. */
+/* ---- updates.c: where a token is several steps of the recurrence; else these do nothing. Kernels see each
+   step as a token: of a tensor that is of tokens they get a copy with a row for each step, and what they
+   leave for o and gradients is of steps. Where a token makes several updates those are q, o and their
+   gradients; where several heads of q read a state, all: heads of q and o become rows. */
 
-/* Where sequences begin among all updates: e->starts. */
+/* Where sequences begin among all steps: e->starts. */
 void updates_starts(struct emitter *e, struct source *out);
-/* *t, an argument, becomes a copy of it; role "spread_q" or "spread_do". */
-void updates_spread(struct emitter *e, const char *role, struct place *t, struct source *out);
-/* *t, a result, becomes a place of updates in the workspace; */
-void updates_leave(struct emitter *e, struct place *t, struct source *out);
-/* from which "gather_o" or "gather_dq" takes the rows of tokens. */
-void updates_gather(struct emitter *e, const char *role, const struct place *from, const struct place *to,
+/* *at, an argument (TENSOR_O: do), becomes a copy of it; */
+void updates_spread(struct emitter *e, int t, struct place *at, struct source *out);
+/* *at, a result (o, or the gradient of another), becomes a place of steps in the workspace, */
+void updates_leave(struct emitter *e, int t, struct place *at, struct source *out);
+/* from which what is of tokens is taken. */
+void updates_gather(struct emitter *e, int t, const struct place *from, const struct place *to,
                     struct source *out);
-/* At the end of a recipe: its tokens are updates, but where a product says `times` itself. */
+/* At the end of a recipe: its tokens are steps, but where a product says `times` itself. */
 void updates_count(const struct emitter *e, struct source *out);
 
 /* ---- emit_backward.c: the whole variant of a backward pass, emit_backward_launch.c: its launches */

@@ -355,13 +355,15 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     declare_adjoints(r);
 }
 
-/* Of tokens that make several updates: of what is left for each update. */
-static void add_dq(struct recipe *r)
+/* Of tokens that are several steps: of what is left for each step. */
+static void add_gradients(struct recipe *r)
 {
-    struct place dq = r->l.outer[TENSOR_Q];
-    dq.arg = lathe__arg_find(r->e->sig, "dq", 0);
-    if (problem_has(r->e->problem, dq.arg))
-        updates_gather(r->e, "gather_dq", &r->result[TENSOR_Q], &dq, r->out);
+    for (int t = 0; t < TENSOR_O; t++) {
+        struct place to = r->l.outer[t];
+        to.arg = lathe__arg_find(r->e->sig, GRADIENT[t], 0);
+        if (problem_has(r->e->problem, to.arg))
+            updates_gather(r->e, t, &r->result[t], &to, r->out);
+    }
 }
 
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
@@ -376,7 +378,7 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
     add_input_kernels(&r, false);
     add_mods(&r);
     add_kernels(&r, runs);
-    add_dq(&r);
+    add_gradients(&r);
     add_input_kernels(&r, true);
     declare_input_params(&r);
 }

@@ -165,10 +165,12 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
         const int arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
         r->result[t] = r->l.outer[t];
         r->result[t].arg = arg;
+        if (arg < 0) /* keys of inputs alone stand where queries do */
+            r->result[t].buffer = -1;
         const bool wanted = problem_has(e->problem, arg) || linear_back_has_sites(e->w, r->b, (enum mod)t);
         runs->mod[t] = e->w->mod[t].n_stages > 0 && wanted;
-        if (t == TENSOR_Q && problem_has(e->problem, arg))
-            updates_leave(e, &r->result[t], r->out);
+        if (problem_has(e->problem, arg))
+            updates_leave(e, t, &r->result[t], r->out);
         r->grad[t] = r->result[t];
         runs->in_chunks[t] = runs->mod[t] && adjoins_in_chunks(r, t);
         if (runs->mod[t] && !runs->in_chunks[t])
@@ -177,7 +179,7 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
     runs->in_chunks[MOD_OUTPUT] = false;
     r->dout = r->l.outer[TENSOR_O];
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
-    updates_spread(e, "spread_do", &r->dout, r->out);
+    updates_spread(e, TENSOR_O, &r->dout, r->out);
     r->given_dout = r->dout;
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
     if (runs->mod[MOD_OUTPUT])

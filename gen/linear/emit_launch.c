@@ -57,10 +57,10 @@ void linear_layout(struct emitter *e, struct layout *l, int n, struct source *ou
         const bool mod = e->w->mod[t].n_stages > 0;
         l->outer[t] = (struct place){lathe__arg_find(e->sig, NAME[t], 0), -1, value ? SYM_H : SYM_H_K,
                                      (int)e->problem->dim[value ? SYM_D_V : SYM_D]};
-        if (t == TENSOR_Q)
-            updates_spread(e, "spread_q", &l->outer[t], out);
+        if (t != TENSOR_O && !is_absent(e, &l->outer[t]))
+            updates_spread(e, t, &l->outer[t], out);
         if (t == TENSOR_O && n == TENSOR_COUNT)
-            updates_leave(e, &l->outer[t], out);
+            updates_leave(e, t, &l->outer[t], out);
         l->inner[t] = l->outer[t];
         l->prepared[t] = false;
         l->moved[t] = t < n && (mod || (t != TENSOR_O && arg_in(e->problem->unaligned, l->outer[t].arg)));
@@ -69,7 +69,8 @@ void linear_layout(struct emitter *e, struct layout *l, int n, struct source *ou
                                 t == TENSOR_O && mod ? 4 : lathe__element_bytes(e->problem, tensor_role(t)),
                                 e, out);
     }
-    if (is_absent(e, &l->outer[TENSOR_K])) /* something of its shape is read and goes unused */
+    if (l->outer[TENSOR_K].buffer < 0 &&
+        is_absent(e, &l->outer[TENSOR_K])) /* something of its shape is read and goes unused */
         l->outer[TENSOR_K] = l->outer[TENSOR_Q];
 }
 
@@ -309,5 +310,5 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
         if (l.prepared[t])
             forward_only_where(&out->launch[out->n_launches - 1], SYM_T, 0, few_tokens(e));
     }
-    updates_gather(e, "gather_o", &l.outer[TENSOR_O], &o, out);
+    updates_gather(e, TENSOR_O, &l.outer[TENSOR_O], &o, out);
 }

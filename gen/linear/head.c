@@ -223,7 +223,7 @@ static bool allocate_slots(struct linear_tokens *x, const struct ir_linear *line
 static bool allocate(struct linear_head *head)
 {
     struct linear_tokens *x = &head->x;
-    const int64_t t = host_dim(head->call, SYM_T) * x->updates;
+    const int64_t t = host_dim(head->call, SYM_T) * x->steps;
     const int64_t n = host_dim(head->call, SYM_SEQS);
     head->start = calloc((size_t)n + 1, sizeof *head->start);
     head->slot = calloc((size_t)n + 1, sizeof *head->slot);
@@ -274,7 +274,8 @@ static void take_form(struct linear_tokens *x, const struct ir *ir)
     x->all_tokens = ir->linear.all_tokens;
     x->reverse = ir->linear.reverse;
     x->read_first = ir->linear.read_first;
-    x->updates = ir_updates(ir);
+    x->steps = ir_steps(ir);
+    x->queries = ir_query_heads(ir);
 }
 
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err)
@@ -314,8 +315,8 @@ void linear_at(struct linear_head *head, int64_t t)
     at[AT_H] = (double)head->h;
     at[AT_H_K] = (double)head->h_k;
     at[AT_T] = (double)linear_token_row(head, t);
-    at[AT_POS] = (double)(t / head->x.updates);
-    at[AT_UPDATE] = (double)(t % head->x.updates);
+    at[AT_POS] = (double)(t / head->x.steps);
+    at[AT_UPDATE] = (double)(t % head->x.steps);
 }
 
 /* A vector after its mod. `view` without data: k where key_mod makes it of inputs alone. */
@@ -371,7 +372,8 @@ static lathe_status load_slot(struct linear_head *head, int k, int64_t t, lathe_
     if (width == 0)
         return LATHE_OK;
     double *to = head->x.slot[k] + (linear_slot_by_token(k) ? t * width : 0);
-    if (k == OF_DECAY - 1 && !linear_begins(&head->x, t)) {
+    if ((k == OF_DECAY - 1 || (linear_slot_by_token(k) && head->x.queries > 1)) &&
+        !linear_begins(&head->x, t)) {
         memset(to, 0, (size_t)width * sizeof *to);
         return LATHE_OK;
     }
@@ -397,12 +399,14 @@ static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error 
     struct linear_tokens *x = &head->x;
     const int64_t row = linear_update_row(head, t);
     linear_at(head, t);
-    lathe_status status = load_vector(head, MOD_QUERY, &head->q_in, head->h_k, linear_token_row(head, t),
-                                      x->d, x->q + t * x->d, err);
+    lathe_status status = load_vector(head, MOD_QUERY, &head->q_in, linear_query_head(head, head->h_k, t),
+                                      linear_token_row(head, t), x->d, x->q + t * x->d, err);
     if (status == LATHE_OK)
         status = load_vector(head, MOD_KEY, &head->k_in, head->h_k, row, x->d, x->k + t * x->d, err);
     if (status == LATHE_OK)
         status = load_vector(head, MOD_VALUE, &head->v_in, head->h, row, x->d_v, x->v + t * x->d_v, err);
+    if (x->queries > 1 && !linear_begins(x, t))
+        memset(x->k + t * x->d, 0, (size_t)x->d * sizeof *x->k);
     return status == LATHE_OK ? load_slots(head, true, t, err) : status;
 }
 
@@ -411,7 +415,7 @@ static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error 
 int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence)
 {
     const bool packed = host_arg(head->call, "cu") != NULL;
-    return head->x.updates *
+    return head->x.steps *
            (packed ? head->start[sequence + 1] - head->start[sequence] : host_dim(head->call, SYM_T));
 }
 

@@ -34,8 +34,8 @@ static lathe_status store_token(struct linear_head *head, const struct outputs *
         return LATHE_OK;
     const lathe_status status = linear_output(head, t, out->row, out->v, err);
     if (status == LATHE_OK && out->o.data)
-        host_view_store(&out->o, head->b, head->h, linear_token_row(head, t), head->x.d_v,
-                        head->vector.stage[head->call->ir->mod[MOD_OUTPUT].n_stages]);
+        host_view_store(&out->o, head->b, linear_query_head(head, head->h, t), linear_token_row(head, t),
+                        head->x.d_v, head->vector.stage[head->call->ir->mod[MOD_OUTPUT].n_stages]);
     return status;
 }
 
@@ -85,8 +85,9 @@ static lathe_status forward_in_order(struct linear_head *head, const struct outp
 static void skip(const struct linear_head *head, const struct outputs *out)
 {
     memset(out->row, 0, (size_t)head->x.d_v * sizeof *out->row);
-    for (int64_t t = 0; t < head->x.n && out->o.data; t += head->x.updates)
-        host_view_store(&out->o, head->b, head->h, linear_token_row(head, t), head->x.d_v, out->row);
+    for (int64_t t = 0; t < head->x.n && out->o.data; t++)
+        host_view_store(&out->o, head->b, linear_query_head(head, head->h, t), linear_token_row(head, t),
+                        head->x.d_v, out->row);
 }
 
 static lathe_status forward_unit(struct linear_head *head, const struct outputs *out, int64_t unit,

@@ -9,12 +9,13 @@
 #include "gen/host/vectors.h"
 #include "gen/linear/linear.h"
 
-/* What the recurrence calls a token makes one update of the state. Where a token of the spec makes several
-   (`updates`), each of them is one here: the decay is 1 but for the first of a token, and of their outputs
-   only that of the last is o. */
+/* What the recurrence calls a token is one step of it. Where a token of the spec is several (`steps`), each
+   of them is one here: the decay is 1 but for the first of a token. Either they are its updates, and of their
+   outputs only that of the last is o; or each is of one of the heads of q that read the state (`queries`),
+   and those behind the first write nothing. */
 struct linear_tokens { /* of one head of one sequence; numbers as the recurrence takes them */
     int64_t n;
-    int updates;
+    int steps, queries;
     int d, d_v;
     enum decay_form form;
     double scale;
@@ -67,14 +68,14 @@ static inline int64_t linear_token(const struct linear_tokens *x, int64_t i)
 {
     return x->reverse ? x->n - 1 - i : i;
 }
-/* Is update t of a sequence the first that its token makes, or the last? */
+/* Is step t of a sequence the first of its token? Is its output one of o's? */
 static inline bool linear_begins(const struct linear_tokens *x, int64_t t)
 {
-    return t % x->updates == (x->reverse ? x->updates - 1 : 0);
+    return t % x->steps == (x->reverse ? x->steps - 1 : 0);
 }
 static inline bool linear_ends(const struct linear_tokens *x, int64_t t)
 {
-    return t % x->updates == (x->reverse ? 0 : x->updates - 1);
+    return x->queries > 1 || t % x->steps == (x->reverse ? 0 : x->steps - 1);
 }
 /* Channel j of v as the recurrence takes it up: what the delta rule corrects, or what is written. */
 double linear_taken(const struct linear_tokens *x, int64_t t, int j);
@@ -141,15 +142,20 @@ static inline bool linear_is_skipped(const struct linear_head *head, int64_t seq
 {
     return head->slot[sequence] < 0 && head->slot_out[sequence] < 0;
 }
-int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many updates it has */
-/* Where update t of the sequence lies in k, v and what is of updates; where in q, o and what is of tokens. */
-static inline int64_t linear_update_row(const struct linear_head *head, int64_t t)
-{
-    return head->first * head->x.updates + t;
-}
+int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many steps it has */
+/* Where step t of the sequence lies in k, v and what is of updates; where in q, o and what is of tokens, and
+   in which of q's or o's heads, of which `h` of k's or v's has x.queries. */
 static inline int64_t linear_token_row(const struct linear_head *head, int64_t t)
 {
-    return head->first + t / head->x.updates;
+    return head->first + t / head->x.steps;
+}
+static inline int64_t linear_update_row(const struct linear_head *head, int64_t t)
+{
+    return head->x.queries > 1 ? linear_token_row(head, t) : head->first * head->x.steps + t;
+}
+static inline int64_t linear_query_head(const struct linear_head *head, int64_t h, int64_t t)
+{
+    return h * head->x.queries + t % head->x.queries;
 }
 /* Tokens after their mods, and what the slots give, and the state that the sequence begins with; none of them
    where the sequence is skipped. Errors SPEC: a positive decay, a beta outside 0..2, with the line. */

@@ -100,13 +100,14 @@ static void key_back(struct linear_gradient *a, int slot)
     add(a->back.dk, a->of_key, a->head.x.d);
 }
 
-/* Of the slots that vary by token, whose key is at `key`, or of the others. `decays`: the update is the first
+/* Of the slots that vary by token, whose key is at `key`, or of the others. `decays`: the step is the first
    of its token. */
 static lathe_status slots_back(struct linear_gradient *a, const double *key, bool decays, lathe_error *err)
 {
     lathe_status status = LATHE_OK;
+    const bool writes = decays || a->head.x.queries == 1;
     for (int k = 0; k < LINEAR_SLOTS && status == LATHE_OK; k++) {
-        if (linear_slot_by_token(k) != (key != NULL) || (k == OF_DECAY - 1 && key && !decays))
+        if (linear_slot_by_token(k) != (key != NULL) || (key && !(k == OF_DECAY - 1 ? decays : writes)))
             continue;
         a->head.vector.env.param[LEAF_X] = key;
         const int n = seeds_of(a, k);
@@ -122,7 +123,7 @@ static lathe_status slots_back(struct linear_gradient *a, const double *key, boo
 static bool take_memory(struct linear_gradient *a)
 {
     const struct linear_tokens *x = &a->head.x;
-    const int64_t t = host_dim(&a->g.call, SYM_T) * x->updates;
+    const int64_t t = host_dim(&a->g.call, SYM_T) * x->steps;
     const int64_t state = (int64_t)x->d * x->d_v;
     struct linear_back *b = &a->back;
     a->span = (int64_t)ceil(sqrt((double)t)) + 1;
@@ -208,7 +209,8 @@ static lathe_status output_back(struct linear_gradient *a, int64_t t, lathe_erro
         return LATHE_OK;
     }
     const lathe_status status = linear_output(head, t, grad, a->v, err);
-    host_view_load(&a->dout, head->b, head->h, linear_token_row(head, t), n, grad);
+    host_view_load(&a->dout, head->b, linear_query_head(head, head->h, t), linear_token_row(head, t), n,
+                   grad);
     return status == LATHE_OK ? output_stages_back(a, grad, skip, err) : status;
 }
 
@@ -265,6 +267,8 @@ static lathe_status token_out(struct linear_gradient *a, int64_t t, lathe_error 
     if (status != LATHE_OK)
         return status;
     add(a->dq_sum + t * x->d, b->dq, x->d);
+    if (x->queries > 1 && !linear_begins(x, t)) /* it has read alone */
+        return LATHE_OK;
     add(a->dk_sum + t * x->d, b->dk, x->d);
     host_view_load(&head->v_in, head->b, head->h, linear_update_row(head, t), x->d_v, head->vector.stage[0]);
     status = host_mod(&head->vector, MOD_VALUE, x->d_v, err);
@@ -366,17 +370,19 @@ static lathe_status shared_out(struct linear_gradient *a, enum mod which, const 
     const int n = head->x.d;
     lathe_status status = LATHE_OK;
     for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++) {
-        const int64_t row = which == MOD_QUERY ? linear_token_row(head, t) : linear_update_row(head, t);
-        if (which == MOD_QUERY && !linear_ends(&head->x, t))
+        const bool query = which == MOD_QUERY;
+        const int64_t row = query ? linear_token_row(head, t) : linear_update_row(head, t);
+        const int64_t h = query ? linear_query_head(head, head->h_k, t) : head->h_k;
+        if (query ? !linear_ends(&head->x, t) : head->x.queries > 1 && !linear_begins(&head->x, t))
             continue;
         linear_at(head, t);
         if (in->data)
-            host_view_load(in, head->b, head->h_k, row, n, head->vector.stage[0]);
+            host_view_load(in, head->b, h, row, n, head->vector.stage[0]);
         status = host_mod(&head->vector, which, n, err);
         if (status == LATHE_OK)
             status = host_mod_back(&head->vector, &a->g, &a->mods, which, n, sum + t * n, err);
         if (status == LATHE_OK && out->data)
-            host_view_store(out, head->b, head->h_k, row, n, sum + t * n);
+            host_view_store(out, head->b, h, row, n, sum + t * n);
     }
     return status;
 }

@@ -46,15 +46,15 @@ static bool refuses_packed(struct kernel_request *r)
     return true;
 }
 
-/* Kernels know one update a token: what they compute is a spec of updates. */
-static bool take_updates(struct kernel_request *r)
+/* Kernels know one step of the recurrence a token: what they compute is a spec of steps. */
+static bool take_steps(struct kernel_request *r)
 {
-    if (ir_updates(r->ir) == 1)
+    if (ir_steps(r->ir) == 1)
         return true;
-    r->linear->by_update = linear_by_update(r->ir);
-    if (!r->linear->by_update)
+    r->linear->by_step = linear_by_step(r->ir);
+    if (!r->linear->by_step)
         return false;
-    r->ir = r->linear->by_update;
+    r->ir = r->linear->by_step;
     r->spec = r->ir;
     return true;
 }
@@ -66,7 +66,7 @@ lathe_status linear_lower(struct kernel_request *r)
     r->linear = calloc(1, sizeof *r->linear);
     if (r->linear && refuses_packed(r))
         return LATHE_OK;
-    if (!r->linear || !take_updates(r) || !rewriter_open(&rewriter, r->ir, r->sig, r->problem))
+    if (!r->linear || !take_steps(r) || !rewriter_open(&rewriter, r->ir, r->sig, r->problem))
         return LATHE_MEMORY;
     struct linear_back *back = &r->linear->back;
     const bool backward = r->pass == LATHE_BACKWARD;
@@ -96,7 +96,7 @@ void linear_release(struct kernel_request *r)
 {
     if (r->linear) {
         ir_free(r->linear->w);
-        ir_free(r->linear->by_update);
+        ir_free(r->linear->by_step);
     }
     free(r->linear);
 }

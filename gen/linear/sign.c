@@ -21,6 +21,14 @@ static struct sig_arg *by_update(struct sig_arg *a, const struct ir *ir)
     return a;
 }
 
+/* A head for each query that reads a head of the state. */
+static struct sig_arg *by_query(struct sig_arg *a, const struct ir *ir)
+{
+    if (a && ir_query_heads(ir) > 1)
+        a->dim[1].times = (uint8_t)ir_query_heads(ir);
+    return a;
+}
+
 /* Its rows are copied where they are not as kernels read them. */
 static struct sig_arg *add_rows(struct signature *s, enum dtype_role dtype, const char *name,
                                 const enum sym *syms)
@@ -86,8 +94,8 @@ static void add_written_slots(struct signature *s)
 }
 
 /* States behind tokens, and which place of them each token's has: none of the two or three is there alone.
-   Where every token reads the sum over all there are no such states; where tokens make several updates
-   kernels would count those. */
+   Where every token reads the sum over all there are no such states; where a token is several steps of the
+   recurrence kernels would count those. */
 static void add_kept(struct signature *s, const struct ir *ir)
 {
     static const enum sym kept[] = {SYM_KEPT, SYM_H, SYM_D, SYM_D_V};
@@ -108,7 +116,7 @@ static void add_kept(struct signature *s, const struct ir *ir)
 }
 
 /* Each batch is a sequence and each sequence has a state, but where `cu` and `state_index` say otherwise. */
-static void add_sizes(struct signature *s, int updates)
+static void add_sizes(struct signature *s, int steps)
 {
     const uint8_t cu = number_of(s, "cu");
     const struct sig_size sizes[] = {
@@ -120,7 +128,7 @@ static void add_sizes(struct signature *s, int updates)
          .positive = true,
          .counted = true},
         {.sym = SYM_H_K, .same_as = SYM_H, .positive = true},
-        {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS / updates},
+        {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS / steps},
         SIGN_SEQUENCES(cu),
         {.sym = SYM_SLOTS,
          .same_as = SYM_SEQS,
@@ -164,13 +172,14 @@ static void set_beside(struct signature *s)
 
 void sign_linear(struct signature *s, const struct ir *ir, bool backward)
 {
-    add_rows(s, DTYPE_Q, "q", KEY);
+    by_query(add_rows(s, DTYPE_Q, "q", KEY), ir);
     if (linear_reads_key(ir))
         by_update(add_rows(s, DTYPE_K, "k", KEY), ir);
     by_update(add_rows(s, DTYPE_V, "v", OUTPUT), ir);
     struct sig_arg *o = !backward || linear_wants_output(ir)
                             ? sign_main(s, backward ? ROLE_IN : ROLE_OUT, DTYPE_O, "o", OUTPUT, 4)
                             : NULL;
+    by_query(o, ir);
     if (o)
         o->optional = backward; /* of the forward pass; recomputed where it is not given */
     add_states(s, ir, ROLE_IN, "state", "norm");
@@ -180,9 +189,9 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
     sign_inputs(s, ir);
     s->builds_alignment = true;
     if (backward) {
-        add_rows(s, DTYPE_O, "do", OUTPUT);
+        by_query(add_rows(s, DTYPE_O, "do", OUTPUT), ir);
         add_states(s, ir, ROLE_IN, "dstate_out", "dnorm_out");
-        sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq", KEY, 4);
+        by_query(sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_Q, "dq", KEY, 4), ir);
         if (linear_reads_key(ir))
             by_update(sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_K, "dk", KEY, 4), ir);
         by_update(sign_main(s, ROLE_OUT_OPTIONAL, DTYPE_V, "dv", OUTPUT, 4), ir);
@@ -191,11 +200,11 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
     }
     if (!backward)
         add_written_slots(s);
-    if (!backward && !ir->linear.all_tokens && ir_updates(ir) == 1)
+    if (!backward && !ir->linear.all_tokens && ir_steps(ir) == 1)
         add_kept(s, ir);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;
-    add_sizes(s, ir_updates(ir));
+    add_sizes(s, ir_steps(ir));
     set_in_place(s);
     set_beside(s);
     sign_presence_built(s);

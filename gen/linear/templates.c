@@ -45,8 +45,10 @@ static void label(const struct problem *problem, const struct plan *plan, char *
 #define MODS                                                                                                 \
     {"mod_q", "heads/vector_mod.cuh"}, {"mod_k", "heads/vector_mod.cuh"}, {"mod_v", "heads/vector_mod.cuh"}, \
         {"starts", "linear/updates.cuh"}, {"spread_q", "linear/updates.cuh"},                                \
+        {"spread_do", "linear/updates.cuh"}, {"join_q", "linear/query_heads.cuh"},                           \
+        {"spread_k", "linear/query_heads.cuh"}, {"spread_v", "linear/query_heads.cuh"},                      \
     {                                                                                                        \
-        "spread_do", "linear/updates.cuh"                                                                    \
+        "join_do", "linear/query_heads.cuh"                                                                  \
     }
 #define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
 #define END                                                                                                  \
@@ -54,6 +56,8 @@ static void label(const struct problem *problem, const struct plan *plan, char *
         {"bwd_heads", "linear/backward/tokens.cuh"}, {"bwd_o", "linear/backward/adjoint.cuh"},               \
         {"bwd_q", "linear/backward/adjoint.cuh"}, {"bwd_k", "linear/backward/adjoint.cuh"},                  \
         {"bwd_v", "linear/backward/adjoint.cuh"}, {"gather_dq", "linear/updates.cuh"},                       \
+        {"split_dq", "linear/query_heads.cuh"}, {"gather_dk", "linear/query_heads.cuh"},                     \
+        {"gather_dv", "linear/query_heads.cuh"},                                                             \
     {                                                                                                        \
         NULL, NULL                                                                                           \
     }
@@ -61,6 +65,7 @@ static void label(const struct problem *problem, const struct plan *plan, char *
 static const struct launch_file BESIDE[] = {MODS,
                                             {"mod_o", "heads/vector_mod.cuh"},
                                             {"gather_o", "linear/updates.cuh"},
+                                            {"split_o", "linear/query_heads.cuh"},
                                             {"inverse", "linear/delta_inverse.cuh"},
                                             {"prepare", "linear/delta_prepare.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
@@ -69,6 +74,7 @@ static const struct launch_file BESIDE_KEPT[] = {MODS, {"mod_o", "heads/vector_m
 static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"mod_o", "heads/vector_mod.cuh"},
                                                   {"gather_o", "linear/updates.cuh"},
+                                                  {"split_o", "linear/query_heads.cuh"},
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
                                                   {"prepare_low_rank", "linear/low_rank_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},

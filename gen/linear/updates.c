@@ -1,7 +1,9 @@
 /*
- * updates.c: tokens that make several updates of the state, for kernels that know one a token. In: a spec, a
- * recipe of one. Out: a spec in which each update is a token; launches that give q and do a row for each
- * update, and take of o and dq the row of a token's last one; a recipe whose tokens are updates.
+ * updates.c: tokens that are several steps of the recurrence, for kernels that know one a token: they make
+ * several updates of the state, or several heads of q read it, of which the first step is the update and the
+ * others read alone. In: a spec, a recipe of one. Out: a spec in which each step is a token; launches that
+ * give tensors of tokens a row for each step, and take of those of steps the rows of tokens; a recipe whose
+ * tokens are steps.
  */
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
@@ -23,7 +25,7 @@ static void find_fields(struct ir *ir, struct fields *f)
 {
     static const int field[] = {AT_T, AT_POS, AT_LEN_T, AT_UPDATE};
     const struct ir_at nowhere = {0, 0};
-    const int n = ir_const(ir, ir_updates(ir), TYPE_I32);
+    const int n = ir_const(ir, ir_steps(ir), TYPE_I32);
     for (int k = 0; k < 4; k++) {
         f->from[k] = ir_at_field(ir, field[k], nowhere);
         f->to[k] = field[k] == AT_UPDATE ? ir2(ir, OP_MOD, f->from[0], n) : ir2(ir, OP_IDIV, f->from[k], n);
@@ -36,18 +38,47 @@ static void substitute(struct ir *ir, const struct fields *f, struct ir_fn *fn)
         fn->root[r] = ir_substitute(ir, fn->root[r], f->from, f->to, 4);
 }
 
-/* Updates behind a token's first one decay nothing. */
-static void decay_once(struct ir *ir, const struct fields *f)
+/* 0 but for a token's first step. */
+static void only_first(struct ir *ir, const struct fields *f, struct ir_fn *fn)
 {
-    struct ir_fn *decay = &ir->linear.decay;
-    const int first = ir->linear.reverse ? ir_updates(ir) - 1 : 0;
-    if (decay->n_roots == 0)
+    const int first = ir->linear.reverse ? ir_steps(ir) - 1 : 0;
+    if (fn->n_roots == 0)
         return;
     const int begins = ir2(ir, OP_EQ, f->to[3], ir_const(ir, first, TYPE_I32));
-    decay->root[0] = ir3(ir, OP_WHERE, begins, decay->root[0], ir_const(ir, 0, TYPE_F32));
+    fn->root[0] = ir3(ir, OP_WHERE, begins, fn->root[0], ir_const(ir, 0, TYPE_F32));
 }
 
-struct ir *linear_by_update(const struct ir *ir)
+/* A key of zeros writes nothing. Without a mod the copy of k has them. */
+static void clear_keys(struct ir *ir, const struct fields *f)
+{
+    struct ir_mod *mod = &ir->mod[MOD_KEY];
+    const struct ir_at nowhere = {0, 0};
+    if (mod->n_stages == 0)
+        return;
+    if (mod->stage[mod->n_stages - 1].form != STAGE_ELEMENT) {
+        if (mod->n_stages == MAX_STAGES) {
+            ir->failed = true;
+            return;
+        }
+        mod->stage[mod->n_stages++] = (struct ir_stage){
+            .form = STAGE_ELEMENT, .fn = {.n_roots = 1, .root = {ir_param(ir, LEAF_X, nowhere)}}};
+    }
+    only_first(ir, f, &mod->stage[mod->n_stages - 1].fn);
+}
+
+/* Steps behind a token's first one decay nothing; those that read alone write nothing, either. */
+static void limit_to_first(struct ir *ir, const struct fields *f)
+{
+    only_first(ir, f, &ir->linear.decay);
+    if (ir_query_heads(ir) == 1)
+        return;
+    only_first(ir, f, &ir->linear.delta);
+    only_first(ir, f, &ir->linear.reader);
+    if (ir->linear.delta.n_roots == 0)
+        clear_keys(ir, f);
+}
+
+struct ir *linear_by_step(const struct ir *ir)
 {
     struct ir *w = ir_clone(ir);
     struct fields f;
@@ -60,7 +91,7 @@ struct ir *linear_by_update(const struct ir *ir)
     substitute(w, &f, &w->scale);
     for (int k = 0; k < LINEAR_SLOTS; k++)
         substitute(w, &f, &w->linear.slot[k]);
-    decay_once(w, &f);
+    limit_to_first(w, &f);
     if (!w->failed)
         return w;
     ir_free(w);
@@ -105,27 +136,37 @@ static void add_copy(struct emitter *e, const char *role, const struct place *fr
     copy_params(e, launch, from, to);
 }
 
-void updates_leave(struct emitter *e, struct place *t, struct source *out)
+/* Are rows of this tensor of tokens, where kernels have a row for each step? */
+static bool is_by_token(const struct emitter *e, int t)
 {
-    if (ir_updates(e->spec) > 1)
-        linear_to_workspace(t, lathe__element_bytes(e->problem, t->heads == SYM_H ? DTYPE_O : DTYPE_Q), e,
-                            out);
+    const bool read = t == TENSOR_Q || t == TENSOR_O;
+    return ir_query_heads(e->spec) > 1 || (read && ir_updates(e->spec) > 1);
 }
 
-void updates_spread(struct emitter *e, const char *role, struct place *t, struct source *out)
+void updates_leave(struct emitter *e, int t, struct place *at, struct source *out)
 {
-    const struct place given = *t;
-    if (ir_updates(e->spec) == 1)
+    if (is_by_token(e, t))
+        linear_to_workspace(at, lathe__element_bytes(e->problem, tensor_role(t)), e, out);
+}
+
+void updates_spread(struct emitter *e, int t, struct place *at, struct source *out)
+{
+    static const char *const role[2][TENSOR_COUNT] = {{"spread_q", NULL, NULL, "spread_do"},
+                                                      {"join_q", "spread_k", "spread_v", "join_do"}};
+    const struct place given = *at;
+    if (!is_by_token(e, t))
         return;
-    updates_leave(e, t, out);
-    add_copy(e, role, &given, t, out);
+    updates_leave(e, t, at, out);
+    add_copy(e, role[ir_query_heads(e->spec) > 1][t], &given, at, out);
 }
 
-void updates_gather(struct emitter *e, const char *role, const struct place *from, const struct place *to,
+void updates_gather(struct emitter *e, int t, const struct place *from, const struct place *to,
                     struct source *out)
 {
-    if (ir_updates(e->spec) > 1)
-        add_copy(e, role, from, to, out);
+    static const char *const role[2][TENSOR_COUNT] = {{"gather_dq", NULL, NULL, "gather_o"},
+                                                      {"split_dq", "gather_dk", "gather_dv", "split_o"}};
+    if (is_by_token(e, t))
+        add_copy(e, role[ir_query_heads(e->spec) > 1][t], from, to, out);
 }
 
 void updates_starts(struct emitter *e, struct source *out)
@@ -135,7 +176,7 @@ void updates_starts(struct emitter *e, struct source *out)
     struct product bytes =
         product_of(2 * (int64_t)sizeof(int32_t)); /* of one sequence and its end, or more */
     struct params p;
-    if (ir_updates(e->spec) == 1 || !problem_has(e->problem, cu))
+    if (ir_steps(e->spec) == 1 || !problem_has(e->problem, cu))
         return;
     product_times(&bytes, SYM_SEQS, 1);
     e->starts = 1 + add_buffer(out, e, bytes);
@@ -152,45 +193,45 @@ void updates_starts(struct emitter *e, struct source *out)
 
 /* ---- the recipe -------------------------------------------------------------------------------------- */
 
-static void count_product(struct product *p, int updates)
+static void count_product(struct product *p, int steps)
 {
     for (int i = 0; i < p->n; i++)
         if (p->factor[i].sym == SYM_T && p->factor[i].times == 0)
-            p->factor[i].times = (uint8_t)updates;
+            p->factor[i].times = (uint8_t)steps;
 }
 
-static void count_params(struct launch *l, int updates)
+static void count_params(struct launch *l, int steps)
 {
     struct param *row = (struct param *)(uintptr_t)l->param; /* the source's own, until it is used */
     for (int i = 0; i < l->n_params; i++) {
         if (row[i].kind == PARAM_SYM && row[i].arg == SYM_T)
-            row[i].dim = (int16_t)updates;
+            row[i].dim = (int16_t)steps;
         if (row[i].kind == PARAM_PRODUCT)
-            count_product(&row[i].product, updates);
+            count_product(&row[i].product, steps);
     }
 }
 
-/* From `least` updates on are from least / updates tokens on. */
-static void count_limits(struct launch *l, int updates)
+/* From `least` steps on are from least / steps tokens on. */
+static void count_limits(struct launch *l, int steps)
 {
     if (l->when != SYM_T)
         return;
-    l->least = l->least > 0 ? (l->least - 1) / updates + 1 : l->least;
-    l->most = l->most == INT32_MAX || l->most < 0 ? l->most : l->most / updates;
+    l->least = l->least > 0 ? (l->least - 1) / steps + 1 : l->least;
+    l->most = l->most == INT32_MAX || l->most < 0 ? l->most : l->most / steps;
 }
 
 void updates_count(const struct emitter *e, struct source *out)
 {
-    const int updates = ir_updates(e->spec);
-    if (updates == 1)
+    const int steps = ir_steps(e->spec);
+    if (steps == 1)
         return;
     for (int i = 0; i < out->n_launches; i++) {
-        count_product(&out->launch[i].grid, updates);
-        count_params(&out->launch[i], updates);
-        count_limits(&out->launch[i], updates);
+        count_product(&out->launch[i].grid, steps);
+        count_params(&out->launch[i], steps);
+        count_limits(&out->launch[i], steps);
     }
     for (int i = 0; i < out->n_buffers; i++) {
-        count_product(&out->buffer[i].bytes, updates);
-        count_product(&out->buffer[i].most, updates);
+        count_product(&out->buffer[i].bytes, steps);
+        count_product(&out->buffer[i].most, steps);
     }
 }

@@ -21,7 +21,8 @@ static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod",  "key_mod
 #include "gen/ir/linear_slots.def"
 #undef LINEAR_SLOT
                                             "normalise",  "causal",     "reverse", "scale",
-                                            "output_mod", "read_first", "updates", NULL};
+                                            "output_mod", "read_first", "updates", "query_heads",
+                                            NULL};
 
 const struct kind_row kinds[KIND_COUNT] = {
     [KIND_ATTENTION] = {.name = "attention",

@@ -103,6 +103,12 @@ expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=30000
 for spec in linear mamba2 kda gated_delta_product gdn2; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
+# Several heads of q read a state.
+echo 'return linear_attention { query_heads = 4, inputs = { g = tensor("float", "b", "h", "t", { grad = true, range = { -1, 0 } }) },
+  decay = function(at, x) return x.g(at.b, at.h, at.t) end }' >heads.lua
+expect 0 'verify     state_out: max abs' '' run heads.lua --problem dtype=f16,b=3,h=2,t=1,d=16,slots=9,state=f32,state_out=f32 --verify
+expect 0 'dstate: max abs' '' run heads.lua --pass backward --problem h=4,h_k=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
+expect 0 'gradients                ok' '' "$LATHE" check heads.lua
 # An input over the sequences that is read at at.b is that of each batch; packed, at.b is 0, and entry 0 would be that of all.
 echo 'return linear_attention { inputs = { t = tensor("f32", "seqs") }, decay = function(at, x) return -abs(x.t(at.b)) end }' >by_batch.lua
 expect 0 'o: max abs' '' run by_batch.lua --problem dtype=f32,b=3,h=1,t=9,d=4 --verify

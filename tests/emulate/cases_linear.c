@@ -291,8 +291,58 @@ static void add_updates(struct case_list *list)
     }
 }
 
+/* linear/query_heads.cuh around templates of every family, at the same places. */
+static void add_query_heads(struct case_list *list)
+{
+    static const struct inline_spec READ[] = {
+        {SPEC(heads_added)}, {SPEC(heads_gated)}, {SPEC(heads_normalised)}, {SPEC(heads_rule)}};
+    static const struct {
+        int spec;
+        const char *template_name;
+        lathe_pass pass;
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } ROW[] = {
+        {0, "linear_recurrent", LATHE_FORWARD, LATHE_F32, 32, 48, 80},
+        {1, "linear_recurrent", LATHE_FORWARD, LATHE_BF16, 40, 16, 80},
+        {0, "linear_additive", LATHE_FORWARD, LATHE_BF16, 64, 40, 80},
+        {0, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 32, 48, 80},
+        {0, "linear_additive_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 64, 64, 90},
+        {1, "linear_delta", LATHE_FORWARD, LATHE_BF16, 64, 40, 80},
+        {1, "linear_delta_sm90", LATHE_FORWARD, LATHE_BF16, 64, 72, 90},
+        {1, "linear_keyed_delta", LATHE_FORWARD, LATHE_F16, 64, 16, 80},
+        {1, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 32, 48, 80},
+        {1, "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 64, 72, 80},
+        {1, "linear_delta_bwd_sm90", LATHE_BACKWARD, LATHE_BF16, 64, 72, 90},
+        {1, "linear_keyed_delta_bwd", LATHE_BACKWARD, LATHE_F16, 64, 16, 80},
+        {2, "linear_additive", LATHE_FORWARD, LATHE_F16, 32, 40, 80},
+        {2, "linear_additive_bwd", LATHE_BACKWARD, LATHE_BF16, 32, 40, 80},
+        {3, "linear_dplr", LATHE_FORWARD, LATHE_BF16, 64, 32, 80},
+        {3, "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_F32, 32, 16, 80},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        const struct inline_spec *spec = &READ[ROW[k].spec];
+        struct test_case c = case_of_attention("linear", spec->name, spec->text, ROW[k].dtype, ROW[k].d,
+                                               ROW[k].d_v, ROW[k].sm);
+        c.group = "linear_heads";
+        c.pass = ROW[k].pass;
+        c.deterministic = c.pass == LATHE_BACKWARD;
+        c.template_name = ROW[k].template_name;
+        add_linear(list, c, &LINEAR_SHAPES[k % 2]);
+        add_linear(list, c, &LINEAR_SHAPES[2]);
+        add_linear(list, c, &LINEAR_SHAPES[3]);
+        if (k < 2) {
+            struct linear_shape apart = LINEAR_SHAPES[2];
+            apart.layout = k == 0 ? LAYOUT_SPREAD : LAYOUT_PADDED;
+            c.ends = 141; /* tokens behind the last sequence are not written */
+            add_linear(list, c, &apart);
+        }
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
+    add_query_heads(list);
     add_updates(list);
     add_chunked(list);
     add_over(list);

@@ -29,7 +29,7 @@ def order(layout: str, op, argument: Argument) -> tuple[int, ...]:
     is [b, h, q], as in other libraries. "thd": the same, without the batch, which is 1 where sequences are packed.
     """
     dims = list(range(len(argument.dims)))
-    names = [d.name if (d.times == 1 or d.name in _TOKENS) and not d.plus else "" for d in argument.dims]
+    names = [d.name if (d.times == 1 or d.name in _TOKENS + _HEADS) and not d.plus else "" for d in argument.dims]
     tokens = [i for i in dims if names[i] in _TOKENS]
     if layout == "bhsd" or len(tokens) != 1 or not _may_turn(op, argument):
         return tuple(dims)

@@ -72,6 +72,8 @@ class _Trial:
 def _look(op: Op) -> Nature:
     if any(d.name == "t" and d.times > 1 for a in op.forward.tensors for d in a.dims):
         return Nature("a token makes several updates, which is not tried out yet")
+    if any(d.name in ("h", "h_k") and d.times > 1 for a in op.forward.tensors for d in a.dims):
+        return Nature("several heads of q read a state (query_heads), which is not tried out yet; repeat k and v")
     trial = _Trial(op)
     o, _ = trial.run()
     reads = lambda row, token: bool((trial.run(v=trial.v_without(token))[0][:, :, row] != o[:, :, row]).any())

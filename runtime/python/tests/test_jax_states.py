@@ -170,6 +170,8 @@ def test_refusals():
         wrap("return linear_attention { value_mod = function(v) return v + 1 end }")
     with pytest.raises(lathe.UnsupportedError, match="a token makes several updates, which is not tried out yet"):
         wrap("gated_delta_product")
+    with pytest.raises(lathe.UnsupportedError, match="several heads of q read a state .*; repeat k and v"):
+        wrap("return linear_attention { query_heads = 2 }")
     with pytest.raises(lathe.UnsupportedError, match="result 'states': of tokens that are sharded there are o, "):
         lathe.jax.wrap("gated_delta", states="s", results=("states",))
     given, specs = draw("gated_delta")

@@ -69,3 +69,25 @@ def test_states_have_one_dtype(tokens):
     assert last.dtype == np.float16
     with pytest.raises(lathe.ArgumentError, match="argument 'state_out': expected dtype f16 as of 'state', given f32"):
         lathe.load("simple_gla")(**tokens, state=state, state_out=np.zeros((B, 2, D, D), np.float32))
+
+
+def test_query_heads_read_a_state():
+    """More heads of q than of k and v, as if k and v were repeated."""
+    torch = pytest.importorskip("torch")
+    import lathe.torch
+
+    text = """return linear_attention { %s
+      inputs = { g = tensor("float", "b", "h", "t", { grad = true, range = { -1, 0 } }) },
+      decay = function(at, x) return x.g(at.b, at.h, at.t) end }"""
+    draw = torch.Generator().manual_seed(3)
+    make = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64).requires_grad_()
+    q, k, v = make(2, T, 6, D), make(2, T, 2, D), make(2, T, 2, D)
+    g = (-torch.rand(2, T, 2, generator=draw, dtype=torch.float64)).requires_grad_()
+    few = lathe.torch.wrap(text % "query_heads = 3,", layout="bshd")
+    all = lathe.torch.wrap(text % "", layout="bshd")
+    o = few(q=q, k=k, v=v, g=g)
+    repeated = all(q=q, **{n: t.repeat_interleave(3, 2) for n, t in {"k": k, "v": v, "g": g}.items()})
+    torch.testing.assert_close(o, repeated)
+    do = torch.randn(o.shape, generator=draw, dtype=torch.float64)
+    for one, other in zip(torch.autograd.grad(o, (q, k, v, g), do), torch.autograd.grad(repeated, (q, k, v, g), do)):
+        torch.testing.assert_close(one, other)
