@@ -286,6 +286,47 @@ def keys_of_8_bits():
     close(ld.wrap("causal", queries="whole")(q, *own[1:]), wanted, "keys", 1e-6)
 
 
+def flexed():
+    """flex_attention over ranks beside the same call that has all tokens; and what is refused."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    torch.manual_seed(1)
+    n = 256
+    q, k, v = (torch.randn(1, h, n, 16, dtype=real(), requires_grad=True) for h in (4, 2, 2))
+    slopes = torch.rand(4, dtype=real(), requires_grad=True)
+    document = torch.arange(n) // 100
+
+    def alibi(score, b, h, q_idx, kv_idx):
+        return score - slopes[h] * (q_idx - kv_idx)
+
+    def same(b, h, q_idx, kv_idx):
+        return (document[q_idx] == document[kv_idx]) & (q_idx >= kv_idx)
+
+    block = create_block_mask(same, None, None, n, n, device=q.device.type)
+    flex = lambda q, k, v, **more: lathe.torch.flex_attention(q, k, v, alibi, block, enable_gqa=True, **more)
+    wanted, lse = flex(q, k, v, return_lse=True)
+    gradients = torch.autograd.grad(wanted.square().sum(), (q, k, v, slopes))
+    cases = [("auto", "contiguous", None), ("gather", "zigzag", "even"), ("ring", "zigzag", None)]
+    for scheme, order, lengths in (*cases, ("heads", "contiguous", (100, 156))):
+        cut = lambda x: piece(x, 2, lengths if isinstance(lengths, tuple) else (n // 2,) * 2, order)
+        own = [cut(x).detach().requires_grad_() for x in (q, k, v)]
+        slopes.grad = None
+        made, its_lse = flex(*own, return_lse=True, group=dist.group.WORLD, scheme=scheme, order=order, lengths=lengths)
+        close(made.detach(), cut(wanted.detach()), scheme)
+        close(its_lse.detach(), cut(lse.detach()), scheme)
+        made.square().sum().backward()
+        for x, gradient in zip(own, gradients):
+            close(x.grad, cut(gradient), scheme)
+        close(summed(slopes.grad), gradients[-1], scheme)
+    own = [cut(x).detach() for x in (q, k, v)]
+    try:
+        flex(*(x[:, :, 1:] for x in own), group=dist.group.WORLD)
+    except lathe.ArgumentError as error:
+        assert "made for 256 queries and 256 keys, given 254 and 254" in str(error), error
+    else:
+        raise AssertionError("it was taken")
+
+
 def gathered_inputs():
     """Gates that are made from own tokens, and gathered: their gradients come back to the ranks."""
     torch.manual_seed(1)

@@ -41,5 +41,6 @@ def test_what_is_placed_compiled_and_gathered(two):
 
 
 def test_ranks_that_differ_are_told(two):
+    two.run(cases.flexed)
     two.run(cases.different_calls)
     two.run(cases.refusals)

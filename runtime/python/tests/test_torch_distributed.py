@@ -182,5 +182,9 @@ def test_four_ranks():
     ranks.close()
 
 
+def test_flex_attention(two):
+    two.run(cases.flexed)
+
+
 def test_compiled(two):
     two.run(cases.compiled)

@@ -16,6 +16,7 @@ from ._blocks import Blocks, blocks_of, heads_of
 from ._compiled import can_trace, in_graph
 from ._inputs import Sizes
 from ._open import Numbers
+from ._shared import Sharing, Whole
 from ._spec import KNOWN
 from ._trace import place_of, trace
 from ._translation import Request, Traced, Translation, scale_of
@@ -171,7 +172,8 @@ def _keep(key, traced: Traced) -> None:
 
 
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
-                   kernel_options=None, *, return_aux=None):  # fmt: skip
+                   kernel_options=None, *, return_aux=None, group=None, scheme="auto", order="contiguous",
+                   lengths=None):  # fmt: skip
     """torch.nn.attention.flex_attention on kernels of Lathe: the same arguments, the same results, with gradients.
 
         o = lathe.torch.flex_attention(q, k, v, score_mod=alibi, block_mask=create_block_mask(causal, ...))
@@ -181,38 +183,46 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     that they read has changed. Tensors that they capture are read at each call, and have gradients where they require
     them. kernel_options are hints for torch's own kernels, and are not looked at. Under torch.compile it is an operator
     of the graph (fullgraph=True), and numbers that change become scalars, so that nothing is compiled for them.
+
+    group: a ProcessGroup, or a DeviceMesh of one dim: query, key and value are this rank's tokens of all, by scheme and
+    order, and lengths says how many each has, as `lathe.torch.distributed.wrap` explains. Mods see the positions of all
+    tokens; a BlockMask is made for all, and captured tensors are whole, with this rank's share of their gradients.
     """
     results = _results(return_lse, return_aux)
-    if not _is_compiling():
+    if group is not None:
+        sharing = Sharing(group, scheme, order, lengths)
+        made = _outside_of_graphs(query, key, value, score_mod, block_mask, scale, enable_gqa, results, sharing)
+    elif not _is_compiling():
         made = run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
     elif can_trace:
         _check(query, key, value, enable_gqa, block_mask)
-        _check_blocks(block_mask, query, key)
+        _check_blocks(block_mask, query, (query.shape[2], key.shape[2]))
         made = in_graph(query, key, value, score_mod, block_mask, scale, results)
     else:
         made = _outside_of_graphs(query, key, value, score_mod, block_mask, scale, enable_gqa, results)
     return _answer(made, results, return_aux)
 
 
-def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, results):
+def run_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa, results, sharing=Whole()):
     for name, t in (("query", query), ("key", key), ("value", value)):
         _check_tensor(name, t)
     _check(query, key, value, enable_gqa, block_mask)
-    blocks = _blocks(block_mask, query, key)
+    lengths = sharing.lengths_of(query, key)
+    blocks = _blocks(block_mask, query, lengths)
     if key.shape[0] != query.shape[0]:
         key, value = (t.expand(query.shape[0], *t.shape[1:]) for t in (key, value))
     working = torch.float64 if query.dtype is torch.float64 else torch.float32
     traced, seen, left_open = _traced(score_mod, blocks.mask_mod, working, query.device)
-    form = (query.shape, key.shape[2], query.dtype, scale, blocks.form, results)
+    form = (query.shape[:2], query.shape[3], lengths, query.dtype, scale, blocks.form, results)
     translation = traced.served.get(form)
     if translation is None:
-        sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        sizes = Sizes(query.shape[0], query.shape[1], *lengths)
         translation = traced.translation(Request(sizes, scale_of(scale, query), blocks.form, results))
         if len(traced.served) >= _MOST:
             traced.served.clear()
         traced.served[form] = translation
     numbers = (lambda slot: left_open[slot].value) if left_open else None
-    return translation.call(seen.tensors, numbers, query, key, value, blocks.tables)
+    return translation.call(seen.tensors, numbers, query, key, value, blocks.tables, sharing)
 
 
 _outside_of_graphs = torch.compiler.disable(run_eagerly)
@@ -242,12 +252,12 @@ def _check(q, k, v, enable_gqa: bool, block_mask) -> None:
         )
 
 
-def _blocks(block_mask, q, k) -> Blocks:
-    _check_blocks(block_mask, q, k)
+def _blocks(block_mask, q, lengths: tuple[int, int]) -> Blocks:
+    _check_blocks(block_mask, q, lengths)
     return blocks_of(block_mask) if isinstance(block_mask, flex.BlockMask) else Blocks(block_mask)
 
 
-def _check_blocks(block_mask, q, k) -> None:
+def _check_blocks(block_mask, q, lengths: tuple[int, int]) -> None:
     if not isinstance(block_mask, flex.BlockMask):
         if block_mask is None or callable(block_mask):
             return
@@ -258,11 +268,11 @@ def _check_blocks(block_mask, q, k) -> None:
             "or give the mask_mod itself"
         )
     if block_mask.BLOCK_SIZE[0] < flex._LARGE_SPARSE_BLOCK_SIZE:
-        _check_lengths(block_mask, q, k)
+        _check_lengths(block_mask, q, lengths)
 
 
-def _check_lengths(block_mask, q, k) -> None:
-    made_for, given = tuple(block_mask.seq_lengths), (q.shape[2], k.shape[2])
+def _check_lengths(block_mask, q, given: tuple[int, int]) -> None:
+    made_for = tuple(block_mask.seq_lengths)
     if made_for != given:
         raise c.ArgumentError(
             f"block_mask: made for {made_for[0]} queries and {made_for[1]} keys, given {given[0]} and {given[1]}; make "

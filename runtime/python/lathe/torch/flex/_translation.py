@@ -104,13 +104,17 @@ class Translation:
             given[scalar.name] = scalar.formula(numbers)
         return given
 
-    def call(self, tensors, numbers, q, k, v, tables):
+    def call(self, tensors, numbers, q, k, v, tables, sharing=None):
+        if sharing is not None and sharing.is_cut:
+            given = self.given(tensors, numbers, q) | self._expanded(tables, q)
+            return sharing.call(_op_of(self.text), self.request.results, q, k, v, given)
         if not (self.inputs or self.scalars or tables) and q.shape[2] == k.shape[2]:
             return self.function(q, k, v)  # q_start is 0 where lengths are equal
-        given = self.given(tensors, numbers, q)
-        for name, table in tables.items():
-            given[name] = table.expand(q.shape[0], q.shape[1], *table.shape[2:])
-        return self.function(q, k, v, q_start=0, **given)
+        return self.function(q, k, v, q_start=0, **self.given(tensors, numbers, q), **self._expanded(tables, q))
+
+    @staticmethod
+    def _expanded(tables: dict, q) -> dict:
+        return {name: table.expand(q.shape[0], q.shape[1], *table.shape[2:]) for name, table in tables.items()}
 
 
 def _op_of(text: str):
