@@ -461,20 +461,77 @@ def test_fla_keeps_what_ours_refuses(fla, monkeypatch):
     assert function(**a) == "FLA's own"
 
 
-def test_state_that_is_written_over_stays_fla_s(fla):
+def test_state_is_written_over(fla):
     def fused_recurrent_kda_fwd(*args, **named):
         return "FLA's own"
 
     function = fla("backends")._get_operation_registry("kda").dispatch(fused_recurrent_kda_fwd)
     a = few()
     a["g"] = draw("g", "bthd", B, T).to(a["q"])
-    state = torch.zeros(B, HV, D, V, device=DEVICE)
-    assert function(**a, initial_state=state) == "FLA's own"
-    assert "not written over" in ours.refused()["fused_recurrent_kda_fwd"]
-    more = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
-    made = function(**a, **more, initial_state=state, inplace_final_state=False)
-    wanted = ours.fused_recurrent_kda(**a, **more)
+    state = torch.randn(B, HV, V, D).to(DTYPE).to(DEVICE)
+    more = {"use_qk_l2norm_in_kernel": True, "state_v_first": True}
+    wanted = ours.fused_recurrent_kda(**a, **more, initial_state=state.clone(), output_final_state=True)
+    made = function(**a, **more, output_final_state=True, initial_state=state.clone(), inplace_final_state=False)
     assert all(torch.equal(x, y) for x, y in zip(made, wanted))
+    o, last = function(**a, **more, initial_state=state)
+    assert last is state
+    torch.testing.assert_close((o, state), wanted)
+    assert function(**a, initial_state=state.requires_grad_()) == "FLA's own"
+    assert "no_grad" in ours.refused()["fused_recurrent_kda_fwd"]
+
+
+def _pool_call(function, a, more, pool, index, starts, accepted=None):
+    """A call by parts: each token's state is written to its slot."""
+    o = torch.zeros_like(a["v"])
+    for n, (first, end) in enumerate(zip(starts, starts[1:])):
+        begin = 0 if accepted is None else int(accepted[n]) - 1
+        state = pool[index[n, begin]][None].clone() if end > first else None
+        for t in range(first, end):
+            row = {name: x[:, t : t + 1] for name, x in a.items()}
+            o[:, t : t + 1], state = function(**row, **more, initial_state=state, output_final_state=True)
+            pool[index[n, t - first]] = state[0].to(pool.dtype)
+    return o
+
+
+@pytest.mark.parametrize("name", ["fused_recurrent_gated_delta_rule", "fused_recurrent_kda", "fused_recurrent_gla"])
+def test_states_go_to_slots_of_a_pool(name):
+    """As vLLM calls them: packed tokens of several sequences, of which the last call's have been taken in part."""
+    function = getattr(ours, name)
+    a = {n: x[:1] for n, x in few().items()}
+    if name != "fused_recurrent_gated_delta_rule":
+        a["g"] = draw("g", "bthd", 1, T).to(a["q"])
+    if name == "fused_recurrent_gla":
+        a = {"q": a["q"].repeat_interleave(2, 2), "k": a["k"].repeat_interleave(2, 2), "v": a["v"], "gk": a["g"]}
+    more = {} if name == "fused_recurrent_gla" else {"use_qk_l2norm_in_kernel": True}
+    width = max(end - first for first, end in zip(STARTS, STARTS[1:]))
+    n = len(STARTS) - 1
+    index = (torch.randperm(n * width).reshape(n, width) + 2).to(DEVICE)
+    accepted = torch.tensor([2, 1, 3, 1], device=DEVICE)
+    pool = torch.randn(n * width + 3, HV, D, V).to(DTYPE).to(DEVICE)
+    wanted = pool.clone()
+    o = _pool_call(function, a, more, wanted, index, STARTS, accepted)
+    with torch.no_grad():
+        made, same = function(**a, **more, initial_state=pool, ssm_state_indices=index, num_accepted_tokens=accepted,
+                              cu_seqlens=torch.tensor(STARTS, device=DEVICE))  # fmt: skip
+    assert same is pool
+    torch.testing.assert_close((made, pool), (o, wanted), rtol=BOUND, atol=BOUND)
+
+
+def test_one_token_of_each_sequence_and_slots_that_are_none():
+    a = {n: x[:, :1] for n, x in few().items()}
+    pool = torch.randn(5, HV, D, V).to(DTYPE).to(DEVICE)
+    before = pool.clone()
+    function = ours.fused_recurrent_gated_delta_rule
+    o, _ = function(**a, initial_state=pool, ssm_state_indices=torch.tensor([3, -1], device=DEVICE))
+    wanted, last = function(**{n: x[:1] for n, x in a.items()}, initial_state=before[3:4], output_final_state=True)
+    torch.testing.assert_close(o[:1], wanted)
+    assert (o[1] == 0).all()
+    torch.testing.assert_close(pool[3], last[0])
+    assert torch.equal(pool[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
+    with pytest.raises(lathe.ArgumentError, match=r"ssm_state_indices: expected a slot for each token, \[2, 11\]"):
+        function(**few(), initial_state=pool, ssm_state_indices=torch.tensor([3, 1], device=DEVICE))
+    with pytest.raises(lathe.UnsupportedError, match="the fused_recurrent functions take pools of states"):
+        ours.chunk_kda(**few(), initial_state=pool, ssm_state_indices=torch.tensor([3, 1], device=DEVICE))
 
 
 def test_order_of_backends(fla):

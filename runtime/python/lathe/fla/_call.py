@@ -22,6 +22,7 @@ from ..torch._passes import CODES
 from ..torch._register import PLAIN
 
 LAYOUT = "bshd"
+_PLACES = ("cu", "state_index", "states_index")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -123,7 +124,7 @@ class Call:
         for name in ("state", "norm"):
             if name in given:
                 given[name] = given[name].to(self._state_dtype())
-        with _as_given(given["q"]):
+        with as_given(given["q"]):
             made = function_of(self.form, self.results)(**given)
         if not self.wants_state:
             return made, None
@@ -146,10 +147,13 @@ class Call:
                 "lathe.fla: beta of a value channel [b, t, h, d_v] is not served; one per token and head [b, t, h] is")
         state, cu = self.operands.get("state"), self.operands.get("cu")
         n = self.operands["q"].shape[0] if cu is None else cu.shape[0] - 1
-        if state is not None and state.shape[0] != n:
+        if state is not None and state.shape[0] != (self._expected_states(n) or state.shape[0]):
             raise c.ArgumentError(
                 f"initial_state: expected the states of {n} sequences, {'b' if cu is None else 'as cu_seqlens tells'}, "
                 f"given {list(state.shape)}")  # fmt: skip
+
+    def _expected_states(self, n: int) -> int | None:
+        return n
 
     def _tensors(self):
         scalars = {n for n, dims in self.form.inputs if not dims}
@@ -165,7 +169,7 @@ class Call:
             for name, t in tensors:
                 if type(t) not in PLAIN or t.layout is not torch.strided:
                     return f"argument '{name}': expected a plain tensor, given {type(t).__name__} of {t.layout}"
-                if t.device != q.device or name != "cu" and t.dtype not in _FLOATS:
+                if t.device != q.device or name not in _PLACES and t.dtype not in _FLOATS:
                     return f"argument '{name}': {t.dtype} on {t.device}"
             learns = torch.is_grad_enabled() and any(t.requires_grad for _, t in tensors)
             forms = tuple((n, self._code(n, t), tuple(t.shape)) for n, t in tensors)
@@ -216,7 +220,7 @@ def _need_support(op, context, which: int, dtypes, shapes, names) -> None:
     context.need_support(op._handle, which, Records(tensors, scalars))
 
 
-def _as_given(q):
+def as_given(q):
     """FLA's kernels take what they are given under autocast, too: decays in f32 beside q of 16 bits stay so."""
     if torch._C._is_any_autocast_enabled():
         return torch.autocast(q.device.type, enabled=False)
@@ -234,12 +238,11 @@ _ELSEWHERE = {
     "return_intermediate_states": "states within a sequence are not returned; call by parts with output_final_state, "
                                   "or an Op with states and states_index",
     "output_attentions": "weights are not made; lathe.Op.draw has pictures of them",
-    "inplace_final_state": "the state is not written over; output_final_state gives a new one, and an Op takes "
-                           "state_out where state lies",
-    "ssm_state_indices": "pools of states are not served by this name; lathe.load('kda') has state_index, "
-                         "state_out_index and states_index",
-    "num_accepted_tokens": "tokens that are taken back are not served by this name; lathe.load('kda') has the state "
-                           "behind each token in states, and the next call begins with one by state_index",
+    "inplace_final_state": "the fused_recurrent functions write over the state; by this name "
+                           "output_final_state gives a new one",
+    "ssm_state_indices": "the fused_recurrent functions take pools of states; lathe.load has state_index, "
+                         "state_out_index and states_index for every rule",
+    "num_accepted_tokens": "goes with the fused_recurrent functions' ssm_state_indices",
     "out": "a result is made anew; without it",
     "head_first": "was removed from FLA; give tensors [b, t, h, d], by .transpose(1, 2)",
 }
@@ -269,8 +272,14 @@ def op(rule):
             given = _Arguments(defaults)
             given.update(zip(names, args))
             given.update(named)
+            place = _take_places(given, signature.__name__)
             _check_rest(given, known)
-            return Call(*(given[n] for n in tokens), **rule(given), **{n: given[n] for n in of_call})
+            more = {**rule(given), **{n: given[n] for n in of_call}}
+            if not place:
+                return Call(*(given[n] for n in tokens), **more)
+            from ._pools import InPlace
+
+            return InPlace(*(given[n] for n in tokens), **place, **more)
 
         @torch.compiler.disable
         def apart(*args, **named):
@@ -288,6 +297,22 @@ def op(rule):
         return function
 
     return decorate
+
+
+def _take_places(given, name: str) -> dict | None:
+    """What of a call says where states are written, if not to a new one; with a pool they are in place unless it says
+    otherwise."""
+    if not name.startswith("fused_recurrent"):
+        return None
+    index, in_place = given["ssm_state_indices"], given["inplace_final_state"]
+    if index is not None and in_place is False:
+        raise c.UnsupportedError(
+            "lathe.fla: ssm_state_indices: states are written to slots of initial_state, not with inplace_final_state="
+            "False; lathe.load has states and states_index for a tensor of their own")
+    if index is None and not in_place:
+        return None
+    given.pop("inplace_final_state", None)
+    return {"index": given.pop("ssm_state_indices", None), "accepted": given.pop("num_accepted_tokens", None)}
 
 
 def _renamed(named) -> dict:
