@@ -10,9 +10,10 @@ chunk_* and fused_recurrent_* are one here: the number of tokens says which kern
 tensor of floats has its gradient, initial_state included, and so has the final state. v may have more heads than q
 and k, a multiple, and g and beta have those of v. What is refused says so with a sentence.
 
-The fused_recurrent_* take what servers give, too, without gradients: inplace_final_state=True writes the last states over
-initial_state; ssm_state_indices [n, tokens] or [n] makes that a pool, in which the state behind each token goes to its
-slot, and a sequence begins with that of its first token, or of number num_accepted_tokens [n]. A negative slot is none.
+The fused_recurrent_* take what servers give, too, without gradients: inplace_final_state=True writes the last states
+over initial_state; ssm_state_indices [n, tokens] or [n] makes that a pool, in which the state behind each token goes to
+its slot, and a sequence begins with that of its first token, or of number num_accepted_tokens [n]. A negative slot is
+none.
 """
 
 from __future__ import annotations
