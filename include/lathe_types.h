@@ -60,7 +60,7 @@ typedef struct lathe_error { /* filled on failure; the caller's */
     X(I32, 4, "i32", 4)                                                                                      \
     X(U8, 5, "u8", 1)                                                                                        \
     X(F64, 6, "f64", 8)        /* host device only */                                                        \
-    X(F8_E4M3, 7, "f8e4m3", 1) /* these three: k and v of a forward pass of attention */                     \
+    X(F8_E4M3, 7, "f8e4m3", 1) /* these three: k and v of a forward pass of attention, results of maps */    \
     X(F8_E5M2, 8, "f8e5m2", 1)                                                                               \
     X(I8, 9, "i8", 1)
 

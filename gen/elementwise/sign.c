@@ -29,6 +29,14 @@ static void set_map_dims(struct sig_arg *a, const struct ir_map *map, const stru
     a->leading_optional = whole;
 }
 
+/* Is it a result that a cache of 8 bits may take? Not in place, nor rounded at random, for both are of
+ * floats. */
+static bool is_cached(const struct ir *ir, const struct map_tensor *t)
+{
+    return t->use == USE_STORE && t->dtype == LATHE_NONE && t->alias < 0 && t->dither < 0 &&
+           !ir->maps.map[t->map].list;
+}
+
 static void add_tensor(struct signature *s, const struct ir *ir, int tensor, bool backward)
 {
     const struct map_tensor *t = &ir->maps.tensor[tensor];
@@ -40,6 +48,7 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
     if (!a)
         return;
     a->dtype = (uint8_t)t->dtype;
+    a->narrow = is_cached(ir, t) && !backward ? NARROW_TAKEN : NARROW_NOT;
     a->optional = t->optional || role == ROLE_OUT_OPTIONAL;
     a->presence_built = (t->optional && !t->unread) || (backward && role == ROLE_OUT_OPTIONAL);
     a->grad = t->grad;

@@ -143,6 +143,17 @@ void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value)
     }
 }
 
+bool dtype_is_rounded(lathe_dtype dtype, double got, double wanted, double off)
+{
+    unsigned char least = 0;
+    unsigned char most = 0;
+    if (lathe_dtype_size(dtype) != 1 || dtype == LATHE_U8)
+        return false;
+    dtype_store(dtype, &least, 0, wanted - off);
+    dtype_store(dtype, &most, 0, wanted + off);
+    return got >= dtype_load(dtype, &least, 0) && got <= dtype_load(dtype, &most, 0);
+}
+
 static int64_t element_of(const lathe_arg *t, const int64_t *index)
 {
     int64_t element = 0;

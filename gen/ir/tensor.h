@@ -21,5 +21,7 @@ static inline int64_t tensor_stride(const lathe_arg *t,
 }
 double dtype_load(lathe_dtype dtype, const void *data, int64_t element);
 void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
+/* Is `got` what some value within `off` of `wanted` becomes in a dtype of 8 bits, whose steps are large? */
+bool dtype_is_rounded(lathe_dtype dtype, double got, double wanted, double off);
 
 #endif

@@ -52,14 +52,14 @@ static lathe_dtype narrow_dtype(const struct kernel_request *r, int i)
 static bool has_narrow(const struct kernel_request *r)
 {
     bool any = false;
-    for (int i = 0; i < N_NARROW; i++)
-        any |= narrow_dtype(r, i) != LATHE_NONE;
+    for (int i = 0; i < r->sig->n_args; i++)
+        any |= lathe__is_narrow((lathe_dtype)r->problem->arg_dtype[i]);
     return any;
 }
 
 static void emit_narrow(struct text_buf *t, const struct kernel_request *r)
 {
-    for (int i = 0; i < N_NARROW && has_narrow(r); i++) {
+    for (int i = 0; i < N_NARROW && kinds[r->spec->kind].tiles && has_narrow(r); i++) {
         const lathe_dtype dtype = narrow_dtype(r, i);
         text_add(t, "using source_%s = %s;\n", NARROW[i].name,
                  element_type(dtype != LATHE_NONE ? dtype : r->problem->dtype[NARROW[i].role]));

@@ -137,6 +137,8 @@ static bool copy_tensor(const struct run *run, int i, struct reference *ref)
     /* As the run's own: a state of no sequence stays as it is, and a slot of no point. */
     if (output && (run->sig.arg[t->sig].rare || slots_has(run->ir, run->sig.arg[t->sig].name)))
         memset(c->host, 0xff, (size_t)t->count * lathe_dtype_size(dtype));
+    for (int64_t k = 0; k < t->count && output && t->arg.dtype == LATHE_I8; k++) /* has no NaN */
+        dtype_store(dtype, c->host, k, -1.0);
     ref->arg[i].dtype = dtype;
     ref->arg[i].data = c->host;
     for (int64_t k = 0; k < t->count && !output; k++)
@@ -162,10 +164,16 @@ static bool is_too_large(lathe_dtype dtype, double wanted, double got)
     return dtype_load(dtype, &rounded, 0) == got;
 }
 
-static void compare_one(lathe_dtype dtype, double got, double wanted, struct difference *d)
+/* off_of_narrow: relative, of a value ahead of its rounding to 8 bits. */
+static void compare_one(lathe_dtype dtype, double got, double wanted, double off_of_narrow,
+                        struct difference *d)
 {
     if (is_too_large(dtype, wanted, got))
         return;
+    if (dtype_is_rounded(dtype, got, wanted, off_of_narrow * fabs(wanted))) {
+        d->size += wanted * wanted;
+        return;
+    }
     if (!isfinite(got) || !isfinite(wanted)) {
         d->wrong += !(got == wanted || (isnan(got) && isnan(wanted)));
         return;
@@ -187,7 +195,8 @@ static void compare(const struct run *run, int i, const struct reference *ref, s
         for (int64_t k = row * length; k < (row + 1) * length; k++) {
             const double got = dtype_load(t->arg.dtype, t->host, k);
             if (known)
-                compare_one(t->arg.dtype, got, dtype_load(ref->arg[i].dtype, ref->arg[i].data, k), d);
+                compare_one(t->arg.dtype, got, dtype_load(ref->arg[i].dtype, ref->arg[i].data, k),
+                            run_bound(run->problem.dtype[DTYPE_USUAL]), d);
             else
                 d->nan += isnan(got);
         }

@@ -82,14 +82,15 @@ static lathe_status bind_dtype(const struct signature *sig, int i, lathe_dtype g
     }
     if (a->halves && lathe__is_float(given) && given != LATHE_F64)
         return lathe__dtype_check(sig, p, i, p->present, err);
-    if (a->dtype == LATHE_NONE ? lathe__is_float(given) : a->dtype == given)
+    if (lathe__has_own_dtype(a))
+        return lathe__role_dtype_check(a, given, err);
+    if (a->dtype == given)
         return LATHE_OK;
     const lathe_dtype others = bound_dtype(p);
     if (given == LATHE_F64 && a->dtype == LATHE_F32 && (others == LATHE_F64 || others == LATHE_NONE))
         return LATHE_OK; /* before the main tensors were seen: finish() looks again */
     return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s", a->name,
-                       a->dtype == LATHE_NONE || a->halves ? "f32, f16 or bf16" : dtype_name(a->dtype),
-                       lathe_dtype_text(given));
+                       a->halves ? "f32, f16 or bf16" : dtype_name(a->dtype), lathe_dtype_text(given));
 }
 
 static lathe_status wrong_shape(const struct signature *sig, const struct sig_arg *a, const lathe_arg *t,

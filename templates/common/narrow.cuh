@@ -57,3 +57,54 @@ template <int V, class T> DEV void load_narrow(const T *p, float (&out)[V])
         narrow_pair<T>(w.word[i / 4] >> (8 * (i % 4)), out[i], out[i + 1]);
     }
 }
+
+// ---- stores: to the nearest, of two the even one; what is too large becomes the largest number ---------------
+
+// The code of |x| where a format has BITS of a mantissa, its smallest normal number 2^LEAST and MOST above all others.
+template <int BITS, int LEAST> DEV u32 narrow_code(float x, float most)
+{
+    const float size = fminf(fabsf(x), most);
+    const u32 word = __float_as_uint(size);
+    constexpr int CUT = 23 - BITS;
+    const u32 normal = (word + ((1u << (CUT - 1)) - 1u) + (word >> CUT & 1u)) >> CUT;
+    // below: a multiple of 2^(LEAST - BITS), whose number stands in the last bits of this sum
+    const float lifted = size + __uint_as_float(static_cast<u32>(127 + LEAST - BITS + 23) << 23);
+    const bool small = word < static_cast<u32>(127 + LEAST) << 23;
+    return small ? __float_as_uint(lifted) & 0x7fffffu : normal - (static_cast<u32>(126 + LEAST) << BITS);
+}
+
+template <> __device__ __forceinline__ f8_e4m3 from_float<f8_e4m3>(float x)
+{
+    const u32 code = x != x ? 0x7fu : narrow_code<3, -6>(x, 448.0f);
+    return f8_e4m3{static_cast<u8>(code | (__float_as_uint(x) >> 24 & 0x80u))};
+}
+template <> __device__ __forceinline__ f8_e5m2 from_float<f8_e5m2>(float x)
+{
+    const u32 code = x != x ? 0x7fu : narrow_code<2, -14>(x, 57344.0f);
+    return f8_e5m2{static_cast<u8>(code | (__float_as_uint(x) >> 24 & 0x80u))};
+}
+template <> __device__ __forceinline__ i8 from_float<i8>(float x)
+{
+    // 1.5 2^23 + a whole number: the nearest one stands in the last bits
+    const float lifted = (x != x ? 0.0f : fminf(fmaxf(x, -128.0f), 127.0f)) + 12582912.0f;
+    return i8{static_cast<u8>(__float_as_uint(lifted))};
+}
+
+// What elementwise/parts.cuh finds by the type of its tensor: N adjacent numbers, at a multiple of N bytes.
+template <int N, bool STREAMS, class T, class X>
+requires IS_NARROW<T> DEV void store_whole(T *p, const X (&x)[N])
+{
+    words<max_of(N, 4)> w = {};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        w.word[i / 4] |= static_cast<u32>(from_float<T>(x[i]).bits) << (8 * (i % 4));
+    }
+    if constexpr (N < 4) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            p[i].bits = static_cast<u8>(w.word[0] >> (8 * i));
+        }
+    } else {
+        store_words(p, w);
+    }
+}

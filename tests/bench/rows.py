@@ -176,6 +176,8 @@ WITHOUT_ROW = {
     "short_conv": "four taps along time: no figure has been asked for so far",
     "short_conv_back": "the gradient of short_conv's tokens: no figure has been asked for so far",
     "short_conv_step": "one token for each sequence: bound by the launch",
+    "row_scale": "x once and a number a row, as logsumexp, which has a row",
+    "cache_append": "one token's keys and values for each sequence: bound by the launch",
     "rope_append": "the rotary of rope_half, and one token's keys and values for each sequence: bound by the launch",
 }
 BY_SPEC = {op.spec: op for op in OPERATORS}

@@ -149,6 +149,8 @@ expect 2 '' 'this spec has no combine pass: it puts parts of rows of attention t
 expect 2 '' "'pages': keys in pages have no backward pass" run causal --pass backward --problem page=16,kv=64,q=4,h=2,d=16
 expect 2 '' 'expected kv to be most' run causal --problem page=16,kv=65,q=4,h=2,d=16
 expect 2 '' 'expected pages of 1 to 256 keys' run causal --problem page=257,q=4,h=2,d=16
+expect 0 'k_cache: max abs' '' run cache_append --problem dtype=bf16,b=3,t=4,h_kv=2,i=8,slots=20,k_cache=f8e4m3,v_cache=i8 --verify
+expect 2 '' 'expected k_cache to be f32, f16, bf16, f8e4m3, f8e5m2 or i8' run cache_append --problem dtype=bf16,k_cache=u8
 expect 0 'k_cache: max abs' '' run rope_append --problem dtype=f32,b=3,t=4,h=4,h_kv=2,i=8,slots=20 --verify
 expect 2 '' '--input cu_kv: the problem leaves it out; bring it in by cu_kv=DTYPE in --problem' run causal --problem $small --input cu_kv=random
 expect 2 '' '--input o: the problem leaves it out' run causal --pass backward --problem h=2,q=33,kv=40,d=16,o=none --input o=random

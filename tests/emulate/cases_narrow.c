@@ -154,6 +154,47 @@ static void add_few_sequences(struct case_list *list)
     }
 }
 
+/* ---- what writes such caches ------------------------------------------------------------------------------
+ */
+
+static const char *const MAPS[][2] = {
+    {"double", "return elementwise { over = { \"rows\", \"n\" }, operands = { x = tensor(\"float\") },\n"
+               "  results = { y = tensor(\"float\"), z = tensor(\"float\") },\n"
+               "  forward = function(v) return { y = 40.0 * v.x * v.x * v.x, z = 1e-3 * v.x } end }\n"},
+    {"rope_append", NULL},
+    {"cache_append", NULL}};
+static const struct {
+    int map;
+    const char *sizes, *dtypes;
+} APPENDED[] = {{0, "rows=9,n=64", "y=f8e4m3,z=f8e4m3"},
+                {0, "rows=40,n=33", "y=f8e5m2,z=f8e5m2"},
+                {0, "rows=7,n=100", "y=i8,z=f16"},
+                {0, "rows=3,n=1030", "x=f32,y=f8e4m3,z=f8e5m2"},
+                {1, "b=2,t=9,h=4,h_kv=2,i=32,slots=40", "k_cache=f8e4m3,v_cache=f8e4m3"},
+                {1, "b=2,t=9,h=2,h_kv=2,i=20,slots=40", "k_cache=f8e5m2,v_cache=f8e4m3"},
+                {2, "b=2,t=9,h_kv=3,i=64,slots=40", "k_cache=f8e4m3,v_cache=f8e4m3"},
+                {2, "b=1,t=30,h_kv=2,i=40,slots=70", "k_cache=f8e5m2,v_cache=f8e4m3"}};
+
+static void add_appended(struct case_list *list)
+{
+    for (int i = 0; i < 4 * COUNT(APPENDED); i++) {
+        struct test_case c;
+        const int k = i / 4;
+        memset(&c, 0, sizeof c);
+        for (int d = 0; d < SYM_COUNT; d++)
+            c.dim[d] = -1;
+        c.group = "narrow";
+        c.spec = MAPS[APPENDED[k].map][0];
+        c.text = MAPS[APPENDED[k].map][1];
+        c.dtype = i % 2 ? LATHE_F16 : LATHE_BF16;
+        c.sm = 90;
+        c.sizes = APPENDED[k].sizes;
+        c.layout = (enum layout)(i % LAYOUT_COUNT);
+        c.dtypes = APPENDED[k].dtypes;
+        case_add(list, &c);
+    }
+}
+
 void group_narrow(struct case_list *list)
 {
     add_ahead(list);
@@ -161,4 +202,5 @@ void group_narrow(struct case_list *list)
     add_few(list);
     add_few_dims(list);
     add_few_sequences(list);
+    add_appended(list);
 }

@@ -57,6 +57,22 @@ static const char *judge_values(const struct tensor *t, double bound, const doub
     return NULL;
 }
 
+/* Of 8 bits, whose steps are larger than what a kernel may be off: what is near becomes the same number. */
+static const char *judge_narrow(const struct tensor *t, double bound, const double *result, char *why,
+                                size_t size)
+{
+    char place[96];
+    for (int64_t i = 0; i < t->count; i++) {
+        const double off = bound * (1e-3 + fabs(t->value[i]));
+        if (same_end(result[i], t->value[i]) || dtype_is_rounded(t->dtype, result[i], t->value[i], off))
+            continue;
+        place_of(t, i, place, sizeof place);
+        snprintf(why, size, "%s is %.9g, expected %.9g", place, result[i], t->value[i]);
+        return why;
+    }
+    return NULL;
+}
+
 struct norms {
     double error;
     double size;
@@ -140,6 +156,8 @@ static const char *judge_gradient(const struct tensor *t, double bound, double s
 const char *judge_results(const struct tensor *t, const struct bounds *b, const double *result, char *why,
                           size_t size)
 {
+    if (lathe__is_narrow(t->dtype))
+        return judge_narrow(t, b->row, result, why, size);
     const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0 || t->dtype != LATHE_F32;
     if (b->gradient > 0.0)
         return judge_gradient(t, b->gradient, b->spread, result, why, size);

@@ -336,7 +336,8 @@ double tensor_input(const struct tensor *t, const struct test_case *c, int64_t f
         return (double)between(state, 0, 60);
     if (tensor_is(t, "n_2") || tensor_is(t, "n_3") || tensor_is(t, "l")) /* a grid */
         return (double)between(state, 1, 4);
-    if (tensor_is(t, "slot")) /* each once, from the last down, and one that is none */
+    if (tensor_is(t, "slot") ||
+        tensor_is(t, "scale_slot")) /* each once, from the last down, and one that is none */
         return flat == 1 ? -1.0 : (double)(named_size(c->sizes, "slots") - 1 - flat);
     if (tensor_is(t, "e"))
         return 0.0;
