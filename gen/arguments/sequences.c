@@ -28,7 +28,8 @@ static void fill_places(int32_t *place, int64_t n, int64_t t, double (*unit)(voi
     place[0] = 0;
     for (int64_t i = 1; i < n; i++)
         place[i] = unit(state) < 0.25 ? place[i - 1] : (int32_t)below(t + 1, unit, state);
-    place[n] = (int32_t)t;
+    if (n > 0) /* no sequence ends at 0 */
+        place[n] = (int32_t)t;
     qsort(place, (size_t)n + 1, sizeof *place, compare);
 }
 

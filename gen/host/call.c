@@ -75,6 +75,51 @@ static lathe_status take_q_start(struct host_call *out, const lathe_arg *arg, la
         (long long)out->q_start, (long long)rows);
 }
 
+/* Is a place along dim d found by anything else than at.t? */
+static bool is_found_otherwise(const struct ir *ir, int input, int d)
+{
+    for (int i = 0; i < ir->n_nodes; i++)
+        if (ir->node[i].op == OP_LOAD && ir->node[i].index == input && d < ir->node[i].n_args &&
+            !ir_is_at(ir, ir->node[i].arg[d], AT_T))
+            return true;
+    return false;
+}
+
+/* Where packed sequences of linear attention end, of all tokens; -1: no list says it. What is wrong with the
+   list is said elsewhere. */
+static int64_t packed_end(const struct host_call *call)
+{
+    const lathe_arg *cu = host_arg(call, "cu");
+    const int64_t t = host_dim(call, SYM_T);
+    if (!cu || call->sig->backward || tensor_count(cu) == 0)
+        return -1;
+    const int64_t end = (int64_t)tensor_nth(cu, tensor_count(cu) - 1);
+    return end >= 0 && end < t ? end : -1;
+}
+
+/* What an input says of its values, of those that are read: padding behind the last sequence is not. */
+static lathe_status check_range(const struct host_call *call, int input, const int64_t *dim, lathe_error *err)
+{
+    const struct ir *ir = call->ir;
+    const struct input_range *range = &ir->input[input].range;
+    const lathe_arg *many = range->sorted_by[0] ? host_arg(call, range->sorted_by) : NULL;
+    const int64_t end = packed_end(call);
+    int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+    lathe_arg read = *call->input[input];
+    for (int d = 0; d < read.ndim; d++) {
+        const struct sig_dim *own = &ir->input[input].dim[d];
+        const bool cut =
+            end >= 0 && own->literal == 0 && own->sym == SYM_T && !is_found_otherwise(ir, input, d);
+        shape[d] = cut ? end : read.shape[d];
+        stride[d] = tensor_stride(call->input[input], d);
+    }
+    if (end < 0)
+        return input_range_check(ir, input, call->input[input], many, dim, err);
+    read.shape = shape;
+    read.strides = stride;
+    return input_range_check(ir, input, &read, many, dim, err);
+}
+
 lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct signature *sig,
                        const lathe_arg *args, int n, lathe_error *err)
 {
@@ -99,11 +144,9 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
     int64_t dim[SYM_COUNT];
     lathe__dims_of_all(&out->problem, dim);
     for (int i = 0; i < ir->n_inputs; i++) {
-        const struct input_range *range = &ir->input[i].range;
-        const lathe_arg *many = range->sorted_by[0] ? host_arg(out, range->sorted_by) : NULL;
         out->input[i] = host_arg(out, ir->input[i].name);
         if (out->input[i] && status == LATHE_OK)
-            status = input_range_check(ir, i, out->input[i], many, dim, err);
+            status = check_range(out, i, dim, err);
         if (out->input[i] && ir->inner && ir->input[i].rows == INPUT_ROW)
             out->input[i] = host_turn(&out->turned[i], out->input[i]);
     }

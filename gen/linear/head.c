@@ -47,11 +47,6 @@ static lathe_status take_starts(struct linear_head *head, lathe_error *err)
 {
     const lathe_arg *cu = host_arg(head->call, "cu");
     const int64_t n = host_dim(head->call, SYM_SEQS);
-    const int64_t t = host_dim(head->call, SYM_T);
-    if (cu && n == 0 && t > 0)
-        return lathe__fail(err, LATHE_ARG,
-                           "argument 'cu': expected a sequence that has the t=%lld tokens, given none",
-                           (long long)t);
     for (int64_t i = 0; cu && i <= n; i++) {
         head->start[i] = integer(cu, i);
         const int64_t before = i > 0 ? head->start[i - 1] : 0;

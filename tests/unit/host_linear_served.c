@@ -141,6 +141,65 @@ TEST(sequences_may_end_before_the_tensors)
     close_bench(&b);
 }
 
+/* What lies there may be outside of what an input says of its values. */
+TEST(values_behind_the_last_sequence_have_no_range)
+{
+    static const struct size size = {1, 2, 1, 9, 3, 2, 4};
+    struct bench b;
+    open_bench(&b,
+               "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't') },\n"
+               "decay = function(at, x) return x.g(at.b, at.h, at.t) end }",
+               &size);
+    ((int32_t *)find(&b, "cu")->data)[4] = 7;
+    data(&b, "g")[7] = data(&b, "g")[9 + 8] = 7.0;
+    CHECK(run(&b, 0) == LATHE_OK);
+    data(&b, "g")[9 + 6] = 7.0;
+    CHECK(run(&b, 0) == LATHE_ARG);
+    CHECK_HAS(b.err.text,
+              "argument 'g': expected values from -inf to 0 (its range, t.lua:1), given 7 at [0,1,6]");
+    close_bench(&b);
+}
+
+/* A place that is found by a number of an input may be behind all sequences. */
+TEST(values_that_are_looked_up_have_a_range)
+{
+    static const struct size size = {1, 1, 1, 9, 3, 2, 4};
+    struct bench b;
+    open_bench(&b,
+               "return linear_attention { inputs = { g = tensor('float', 't', { range = { -inf, 0 } }),\n"
+               "  id = tensor('i32', 't', { range = { 0, 9 } }) },\n"
+               "  decay = function(at, x) return x.g(x.id(at.t)) end }",
+               &size);
+    ((int32_t *)find(&b, "cu")->data)[4] = 7;
+    data(&b, "g")[8] = 7.0;
+    CHECK(run(&b, 0) == LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'g': expected values from -inf to 0");
+    close_bench(&b);
+}
+
+TEST(all_tokens_may_be_behind_the_last_sequence)
+{
+    static const struct size size = {1, 2, 1, 9, 3, 2, 1};
+    struct bench b;
+    open_bench(&b, "return linear_attention {}", &size);
+    int32_t none = 0;
+    int64_t one = 1;
+    lathe_arg args[MOST_ARGS];
+    int n = select_args(&b, 0, "cu", args);
+    for (int i = 0; i < n; i++)
+        if (strncmp(args[i].name, "state", 5) == 0)
+            args[i--] = args[--n];
+    args[n++] = (lathe_arg){"cu", &none, LATHE_I32, 1, &one, NULL};
+    for (int i = 0; i < 36; i++)
+        data(&b, "o")[i] = 5.0;
+    const lathe_status status = host_forward(b.ir, &b.sig[0], args, n, NULL, 0, &b.err);
+    CHECK_STR(b.err.text, "");
+    CHECK(status == LATHE_OK);
+    for (int i = 0; i < 36; i++)
+        CHECK(data(&b, "o")[i] == 5.0);
+    close_bench(&b);
+}
+
 /* The state behind a token is what the first tokens leave that end with it; nobody else's place is written.
  */
 static void check_kept(const char *text, const int32_t (*places)[6])
