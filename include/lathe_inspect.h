@@ -4,6 +4,8 @@
  *
  *     lathe_spec_arg        the arguments of a pass: names, dtypes, shapes as sizes by name
  *     lathe_spec_size       the sizes: which follow from others, which are compiled in
+ *     lathe_spec_absent     why an argument is not taken that other specs take
+ *     lathe_spec_counts     whether a call may have a part of all tokens
  *     lathe_explain         which template serves a call, and why
  *     lathe_source          the CUDA file of a kernel, for any architecture, without a GPU
  *     lathe_prove           what `lathe check` proves
@@ -53,6 +55,9 @@ typedef struct lathe_arg_info {
     double default_value;     /* of a scalar that is left out, or of every element of a tensor */
     int32_t ndim;
     lathe_dim dim[LATHE_MAX_DIMS];
+    const char
+        *kept_by; /* of a result: the argument beside which a call may leave some elements as they were
+                     (o behind an early end of cu, slots that nobody writes); "": it is written whole */
 } lathe_arg_info;
 
 /* Fill *out with argument `number` of a pass, counted from 0 in the order in which lookups are fastest.
@@ -73,6 +78,17 @@ typedef struct lathe_size_info {
 /* Size `number` of a pass, and below parameter `number` of a spec, counted from 0. 1: *out is filled; 0:
    there are not so many. */
 LATHE_API int lathe_spec_size(const lathe_spec *spec, lathe_pass pass, int number, lathe_size_info *out);
+
+/* Does it count the tokens (attention: the queries) of a call, so that a call with a part of them gives
+   others? 1: a formula reads at.row or at.len_q of attention, at.t, at.pos or at.len_t of linear attention
+   otherwise than to find a token's place in an input over these tokens. *line: of the spec; 0: memory ran
+   out, so it is not known. NULL is allowed. 0: it does not, or tokens of its kind know nothing of each other.
+ */
+LATHE_API int lathe_spec_counts(const lathe_spec *spec, int *line);
+
+/* Why a pass does not take an argument that other specs of the kind take, or the other pass: "states behind
+   tokens have no backward pass; ..."; "" where it takes it, or nothing is known of the name. A constant. */
+LATHE_API const char *lathe_spec_absent(const lathe_spec *spec, lathe_pass pass, const char *name);
 
 /* The parameters of a spec: as it was loaded, and by default. */
 typedef struct lathe_param_info {

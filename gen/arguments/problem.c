@@ -124,6 +124,9 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
     snprintf(word, sizeof word, "%.*s", item->name_size, item->name);
     if (sig->no_parts[0] && (item_is(item, "part_o") || item_is(item, "part_rows")))
         return lathe__fail(err, LATHE_ARG, "problem: this spec makes no parts of rows: %s", sig->no_parts);
+    const char *const why = lathe__why_absent(sig, word);
+    if (why)
+        return lathe__fail(err, LATHE_ARG, "problem: '%s' is not taken: %s", word, why);
     lathe__say(&known, "dtype");
     lathe__nearest_try(&nearest, "dtype");
     for (int i = 0; i < sig->n_sizes; i++) {

@@ -31,6 +31,7 @@ lathe_status attention_lower(struct kernel_request *r);
 void attention_release(struct kernel_request *r);
 extern const struct template_row attention_templates[];
 extern const struct feature attention_features[];
+int places_counting_line(const struct ir *ir);
 void attention_explain(struct facts *f, const struct plan *plan);
 int64_t attention_parts(const struct plan *plan, const struct problem *p, const char **what);
 bool emit_attention(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,

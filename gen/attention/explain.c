@@ -15,10 +15,10 @@ static void explain_narrow(struct facts *f, const struct plan *plan)
             ? "of 8 bits, and become numbers of the dtype of q as the kernel reads them"
             : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel: less memory at "
               "rest, but more bytes moved than of 16 bits";
-    if (!plan->attention.widens_keys && !plan->attention.reads_narrow)
+    if (!plan->attention.narrow)
         return;
     facts_string(f, "caches", said);
-    facts_line(f, "  caches        k and v are %s\n", said);
+    facts_line(f, "  caches        %s %s\n", plan->attention.narrow, said);
 }
 
 static void explain_tiles(struct facts *f, const struct plan *plan)

@@ -10,6 +10,7 @@
  * out about them.
  */
 #include "gen/attention/places.h"
+#include "gen/attention/columns.h"
 #include "gen/attention/backward.h"
 #include "gen/ir/shards.h"
 #include "gen/ir/spec.h"
@@ -239,14 +240,18 @@ void sign_whole_inputs(struct signature *s, const struct ir *ir)
 
 /* ---- a part of the queries -------------------------------------------------------------------------- */
 
-bool places_by_query(const struct ir *ir, int *line)
+int places_counting_line(const struct ir *ir)
 {
     static const struct shard_axis axis = {AT_ROW, AT_LEN_Q, -1, SYM_Q};
     const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,    &ir->score,  &ir->online,
                                       &ir->epilogue, &ir->forward, &ir->combine};
-    int found = shards_line(ir, fn, sizeof fn / sizeof *fn, &axis);
-    if (found < 0)
-        found = shards_mods_line(ir, &axis);
+    const int found = shards_line(ir, fn, sizeof fn / sizeof *fn, &axis);
+    return found >= 0 ? found : shards_mods_line(ir, &axis);
+}
+
+bool places_by_query(const struct ir *ir, int *line)
+{
+    const int found = places_counting_line(ir);
     *line = found > 0 ? found : 0;
     return found < 0;
 }

@@ -9,14 +9,18 @@
 #include <string.h>
 
 /* Dims in front may be left out where a tensor has all of its map's. */
-static void set_map_dims(struct sig_arg *a, const struct ir_map *map, const struct map_tensor *t)
+static void set_map_dims(struct signature *s, const struct ir *ir, struct sig_arg *a,
+                         const struct map_tensor *t)
 {
+    const struct ir_map *map = &ir->maps.map[t->map];
     bool whole = t->n_dims == map->n_over && t->n_dims > 1;
     const int first = t->slot ? 1 : 0;
     a->list = map->list;
     a->ndim = (uint8_t)(t->n_dims + first);
-    if (t->slot)
+    if (t->slot) {
         a->dim[0].sym = t->slots;
+        a->kept_by = (uint8_t)(1 + lathe__arg_find(s, ir->maps.tensor[t->slot - 1].name, 0));
+    }
     if (map->list) {
         a->dim[0].sym = SYM_TENSORS;
         return;
@@ -56,7 +60,7 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
     a->alias = in_place ? (uint8_t)(1 + lathe__arg_find(s, ir->maps.tensor[t->alias].name, 0)) : 0;
     if (t->use != USE_SCATTER) {
         a->points = (uint8_t)(t->map * 4 + t->form);
-        set_map_dims(a, &ir->maps.map[t->map], t);
+        set_map_dims(s, ir, a, t);
         return;
     }
     const struct input *in = &ir->input[t->input];

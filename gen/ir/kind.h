@@ -48,6 +48,9 @@ struct kind_row {
        keeps a multiprocessor busy, and what they are, where that is known (NULL: it never is). */
     void (*explain)(struct facts *f, const struct plan *plan);
     int64_t (*parts)(const struct plan *plan, const struct problem *p, const char **what);
+    /* The line of the first formula that counts a call's tokens, so that a call with a part of them gives
+       others; -1: none does, 0: no memory. NULL: tokens know nothing of each other. */
+    int (*counting_line)(const struct ir *ir);
     const char *variant_includes; /* lines in front of struct variant */
     /* What the text of formulas asks (gen/emit). */
     const char *row_text; /* at.row; NULL: there is none */

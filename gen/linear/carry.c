@@ -4,6 +4,7 @@
  */
 #include "gen/linear/carry.h"
 #include "gen/ir/shards.h"
+#include "gen/linear/columns.h"
 #include "gen/linear/linear.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ static int line_by(const struct ir *ir, const struct shard_axis *axis)
     return line >= 0 ? line : shards_mods_line(ir, axis);
 }
 
-static int counting_line(const struct ir *ir)
+int linear_counting_line(const struct ir *ir)
 {
     static const struct shard_axis axis = {AT_T, AT_LEN_T, AT_POS, SYM_T};
     return line_by(ir, &axis);
@@ -76,13 +77,13 @@ static int width_line(const struct ir *ir)
     return line_by(ir, &axis);
 }
 
-enum carry linear_carry(const struct ir *ir, char *why, size_t size)
+enum carry linear_carry(const struct ir *ir, bool square, char *why, size_t size)
 {
     const struct ir_linear *l = &ir->linear;
     const enum decay_form decay = linear_decay_form(ir);
     const bool mixed = l->delta.n_roots > 0 || linear_has_vectors(ir);
-    const int line = counting_line(ir);
-    const int width = mixed ? width_line(ir) : -1;
+    const int line = linear_counting_line(ir);
+    const int width = mixed && !square ? width_line(ir) : -1;
     why[0] = 0;
     if (line >= 0)
         snprintf(

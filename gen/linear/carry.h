@@ -17,7 +17,8 @@ enum carry {
     CARRY_MIXED   /* T is a matrix over the key channels: S behind where S ahead is the unit matrix and v is 0
                    */
 };
-enum carry linear_carry(const struct ir *ir, char *why, size_t size);
+/* square: there are as many value channels as key channels. */
+enum carry linear_carry(const struct ir *ir, bool square, char *why, size_t size);
 bool linear_is_reverse(const struct ir *ir);
 
 #endif

@@ -33,6 +33,7 @@ lathe_status linear_lower(struct kernel_request *r);
 void linear_release(struct kernel_request *r);
 extern const struct template_row linear_templates[];
 extern const struct feature linear_features[];
+int linear_counting_line(const struct ir *ir);
 void linear_explain(struct facts *f, const struct plan *plan);
 void emit_linear_inputs(struct params *p, struct emitter *e, bool text);
 bool emit_linear(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,

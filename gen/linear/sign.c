@@ -170,6 +170,56 @@ static void set_beside(struct signature *s)
     }
 }
 
+/* Which results may have elements that nobody writes: o of tokens behind the last sequence, states of a pool
+   that no sequence has, places that no token's state goes to. */
+static void set_kept(struct signature *s)
+{
+    static const char *const pair[][2] = {{"o", "cu"},
+                                          {"state_out", "state_index"},
+                                          {"norm_out", "state_index"},
+                                          {"states", "states_index"},
+                                          {"norms", "states_index"}};
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        const int result = lathe__arg_find(s, pair[i][0], 0);
+        if (result >= 0)
+            s->arg[result].kept_by = number_of(s, pair[i][1]);
+    }
+}
+
+/* Names that other specs take, or the other pass. */
+static const struct sig_absent *absent_names(const struct ir *ir, bool backward)
+{
+#define KEPT(why)                                                                                            \
+    {"states", why}, {"norms", why}, {"states_index", why},                                                  \
+    {                                                                                                        \
+        "kept", why                                                                                          \
+    }
+#define POOL(why)                                                                                            \
+    {"state_index", why}, {"state_out_index", why},                                                          \
+    {                                                                                                        \
+        "slots", why                                                                                         \
+    }
+    static const struct sig_absent of_backward[] = {
+        KEPT("states behind tokens have no backward pass; a backward pass takes state and dstate_out"),
+        POOL("a pool of states has no backward pass; a backward pass takes a state for each sequence"),
+        {NULL, NULL}};
+    static const struct sig_absent of_all_tokens[] = {
+        KEPT("with causal = false every token reads the sum over all, so there are no states behind tokens; "
+             "state_out is that sum"),
+        {NULL, NULL}};
+    static const struct sig_absent of_updates[] = {
+        KEPT("a token makes several updates, and states are kept behind tokens of one update alone; "
+             "state_out is the state behind the last token"),
+        {NULL, NULL}};
+    static const struct sig_absent of_others[] = {
+        {"norms", "a sum of keys is kept beside states with normalise = true alone"}, {NULL, NULL}};
+    return backward                ? of_backward
+           : ir->linear.all_tokens ? of_all_tokens
+           : ir_updates(ir) > 1    ? of_updates
+           : !ir->linear.normalise ? of_others
+                                   : NULL;
+}
+
 void sign_linear(struct signature *s, const struct ir *ir, bool backward)
 {
     by_query(add_rows(s, DTYPE_Q, "q", KEY), ir);
@@ -202,6 +252,9 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
         add_written_slots(s);
     if (!backward && !ir->linear.all_tokens && ir_steps(ir) == 1)
         add_kept(s, ir);
+    if (!backward)
+        set_kept(s);
+    s->absent = absent_names(ir, backward);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;
     add_sizes(s, ir_steps(ir));

@@ -79,3 +79,8 @@ lathe_status kernel_print_passes(struct ir *ir, lathe_pass pass, const struct si
     ir_log_close(&log);
     return status;
 }
+
+int kernel_counting_line(const struct ir *ir)
+{
+    return kinds[ir->kind].counting_line ? kinds[ir->kind].counting_line(ir) : -1;
+}

@@ -28,4 +28,8 @@ lathe_status kernel_print_passes(struct ir *ir, lathe_pass pass, const struct si
                                  const struct problem *problem, const struct device *device,
                                  struct text_buf *out, lathe_error *err);
 
+/* The line of the first formula that would come out otherwise in a call with a part of the tokens; -1: none;
+   0: no memory. */
+int kernel_counting_line(const struct ir *ir);
+
 #endif

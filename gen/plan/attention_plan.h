@@ -71,8 +71,9 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
     enum second_pair pair;
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
-    bool widens_keys;  /* k or v has 8 bits: a kernel ahead widens it to the dtype of q, or */
-    bool reads_narrow; /* attention_decode_narrow: the kernel reads such bytes itself */
+    const char *narrow; /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
+                           widens it to the dtype of q, or */
+    bool reads_narrow;  /* attention_decode_narrow: the kernel reads such bytes itself */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

@@ -6,7 +6,6 @@
 #include "gen/tool/explain.h"
 #include "gen/tool/run.h"
 #include "gen/base/facts.h"
-#include "lathe_dist.h"
 #include "runtime/base/environ.h"
 #include "runtime/cache/cache.h"
 #include "runtime/cache/tuned.h"
@@ -168,10 +167,6 @@ static int explain_all(const struct ir *ir, const struct options *o)
     struct facts facts;
     struct text_buf text = {0};
     lathe_error err = {0};
-    if (o->ranks > LATHE_MOST_RANKS) {
-        tool_complain("--ranks: expected at most %d, given %d", LATHE_MOST_RANKS, o->ranks);
-        return CODE_USAGE;
-    }
     signature_make(ir, o->pass, &sig);
     if (problem_parse_of(ir, &sig, o->problem, &problem, &err) != LATHE_OK)
         return complain_error(&err);

@@ -202,7 +202,7 @@ static const struct option_row OPTIONS[] = {
     {"--ranks", IN_EXPLAIN, "N",
      "of the problem over N GPUs: which scheme of lathe_dist.h serves it, what a launch sends, and\n"
      "                        why",
-     .take = option_count, .member = MEMBER(ranks)},
+     .take = option_ranks},
     {"--json", IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST | IN_DRAW | IN_BENCH, NULL,
      "for programs: one object of JSON", .take = option_flag, .member = MEMBER(json)},
     {"--all", IN_GEN, NULL,

@@ -52,7 +52,7 @@ void print_version(void);
 option_taker option_ir;
 option_taker option_text, option_flag, option_count, option_real, option_pair, option_file; /* of a member */
 option_taker option_pass, option_passes, option_arch, option_problems, option_device, option_seed,
-    option_template, option_pixels;
+    option_template, option_pixels, option_ranks;
 
 /* ---- manual.c --------------------------------------------------------------------------------- */
 

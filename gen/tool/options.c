@@ -3,6 +3,7 @@
  * options, or a complaint.
  */
 #include "gen/tool/commands.h"
+#include "lathe_dist.h"
 
 #include <errno.h>
 #include <math.h>
@@ -204,6 +205,11 @@ static bool take_int(const char *option, const char *text, long least, long most
 bool option_count(const struct option_row *row, const char *text, struct options *o)
 {
     return take_int(row->name, text, 1, MOST, member(row, o));
+}
+
+bool option_ranks(const struct option_row *row, const char *text, struct options *o)
+{
+    return take_int(row->name, text, 1, LATHE_MOST_RANKS, &o->ranks);
 }
 
 bool option_seed(const struct option_row *row, const char *text, struct options *o)

@@ -75,7 +75,7 @@ static void write_size(FILE *f, const struct sig_size *s)
 }
 
 _Static_assert(sizeof(struct signature) == 24 + 12 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 4 +
-                                               MAX_ARGS * sizeof(struct sig_arg) + 8 +
+                                               MAX_ARGS * sizeof(struct sig_arg) + 8 + sizeof(void *) +
                                                MAX_FREE_SYMS * NAME_MAX_BYTES + NO_PARTS_BYTES,
                "write_signature lacks a member of struct signature");
 

@@ -19,12 +19,17 @@ enum { SCHEMES = sizeof SCHEME / sizeof *SCHEME };
 /* ---- what a scheme cannot do ------------------------------------------------------------------------------
  */
 
-static bool is_given(const struct lathe_dist *d, const char *name)
+static const struct tensor *find(const struct lathe_dist *d, const char *name)
 {
     for (int i = 0; i < d->n_args; i++)
         if (strcmp(d->arg[i].name, name) == 0)
-            return true;
-    return false;
+            return &d->arg[i];
+    return NULL;
+}
+
+static bool is_given(const struct lathe_dist *d, const char *name)
+{
+    return find(d, name) != NULL;
 }
 
 /* Arguments that the scheme gives itself, or that say where sequences lie among tokens that are not all here.
@@ -85,13 +90,21 @@ static lathe_status check_whole_q(const struct lathe_dist *d, lathe_scheme which
                                                   : "every rank has queries of its own (whole_q = 0)");
 }
 
+/* Are there as many value channels as key channels? */
+static bool is_square(const struct lathe_dist *d)
+{
+    const struct tensor *q = find(d, "q");
+    const struct tensor *v = find(d, "v");
+    return q && v && q->ndim == 4 && v->ndim == 4 && q->shape[3] == v->shape[3];
+}
+
 static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
     char why[256];
     int line = 0;
     bool reverse;
     const bool cuts_queries = which == LATHE_SCHEME_GATHER || which == LATHE_SCHEME_RING;
-    const int carry = lathe__spec_carry(d->spec, &reverse, why, sizeof why);
+    const int carry = lathe__spec_carry(d->spec, is_square(d), &reverse, why, sizeof why);
     if ((carry >= 0) != (which == LATHE_SCHEME_STATES))
         return lathe__fail(err, LATHE_UNSUPPORTED, "it is for %s",
                            which == LATHE_SCHEME_STATES ? "linear attention" : "attention with scores");
@@ -274,6 +287,12 @@ static lathe_status choose_any(struct lathe_dist *d, const lathe_arg *args, int 
     const lathe_status status = find_best(d, e, n, &words, &best, err);
     free(e);
     TRY(status);
+    if (best == 0 && d->t.ranks == 1)
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "dist: one rank has all of %s, which an ordinary call serves (lathe_launch); no scheme "
+            "does:\n%s",
+            lathe_spec_name(d->spec), words.text);
     if (best == 0)
         return lathe__fail(err, LATHE_UNSUPPORTED, "dist: no scheme serves %s over %d ranks:\n%s",
                            lathe_spec_name(d->spec), d->t.ranks, words.text);

@@ -104,7 +104,7 @@ static bool is_linear(const struct lathe_dist *d)
 {
     char why[256];
     bool reverse;
-    return lathe__spec_carry(d->spec, &reverse, why, sizeof why) >= 0;
+    return lathe__spec_carry(d->spec, false, &reverse, why, sizeof why) >= 0;
 }
 
 /* Keys of this rank: in pages, as many as the list of pages has room for. */

@@ -301,7 +301,7 @@ static void describe_states(struct walk *w, struct lead *l)
     char why[256];
     lathe_arg_info info;
     *l = (struct lead){.norm = false};
-    l->carry = (enum carry)lathe__spec_carry(w->d->spec, &l->reverse, why, sizeof why);
+    l->carry = (enum carry)lathe__spec_carry(w->d->spec, shape[2] == shape[3], &l->reverse, why, sizeof why);
     l->first = w->d->t.rank == (l->reverse ? w->d->t.ranks - 1 : 0);
     l->last = w->d->t.rank == (l->reverse ? 0 : w->d->t.ranks - 1);
     l->begins = is_given(w, IN);

@@ -56,7 +56,8 @@ int lathe_spec_arg(const lathe_spec *spec, lathe_pass pass, int number, lathe_ar
                             .is_list = a->list,
                             .alias = a->alias ? sig->arg[a->alias - 1].name : "",
                             .default_value = a->default_value,
-                            .ndim = a->ndim};
+                            .ndim = a->ndim,
+                            .kept_by = a->kept_by ? sig->arg[a->kept_by - 1].name : ""};
     for (int i = 0; i < a->ndim; i++)
         out->dim[i] = dim_of(sig, a->dim[i]);
     return 1;
@@ -94,6 +95,21 @@ const char *lathe_spec_name(const lathe_spec *spec)
 const char *lathe_spec_kind(const lathe_spec *spec)
 {
     return spec ? spec->sig[LATHE_FORWARD].kind : "";
+}
+
+const char *lathe_spec_absent(const lathe_spec *spec, lathe_pass pass, const char *name)
+{
+    const struct signature *sig = signature_of(spec, pass);
+    const char *const why = sig && name ? lathe__why_absent(sig, name) : NULL;
+    return why ? why : "";
+}
+
+int lathe_spec_counts(const lathe_spec *spec, int *line)
+{
+    const int found = spec ? kernel_counting_line(spec->ir) : -1;
+    if (line)
+        *line = found > 0 ? found : 0;
+    return found >= 0;
 }
 
 /* ---- texts ------------------------------------------------------------------------------------- */

@@ -75,8 +75,8 @@ void lathe__spec_keep(const lathe_spec *spec);
    anew; 0: no memory. */
 bool lathe__spec_by_query(const lathe_spec *spec, int *line);
 /* How a state of linear attention is carried over some tokens: enum carry of gen/linear/carry.h; -1: there is
- * none. */
-int lathe__spec_carry(const lathe_spec *spec, bool *reverse, char *why, size_t size);
+ * none. square: there are as many value channels as key channels. */
+int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size);
 
 struct lathe_kernel { /* kernel.c */
     atomic_int references;

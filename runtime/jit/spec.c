@@ -28,12 +28,12 @@ bool lathe__spec_by_query(const lathe_spec *spec, int *line)
     return places_by_query(spec->ir, line);
 }
 
-int lathe__spec_carry(const lathe_spec *spec, bool *reverse, char *why, size_t size)
+int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size)
 {
     if (lathe__arg_find(&spec->sig[LATHE_FORWARD], "state_out", 0) < 0)
         return -1;
     *reverse = linear_is_reverse(spec->ir);
-    return (int)linear_carry(spec->ir, why, size);
+    return (int)linear_carry(spec->ir, square, why, size);
 }
 
 static void describe_pass(struct lathe_spec *spec, lathe_pass pass)

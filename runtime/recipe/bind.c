@@ -215,6 +215,14 @@ static lathe_status check_form(const struct signature *sig, const struct sig_arg
     return LATHE_OK;
 }
 
+const char *lathe__why_absent(const struct signature *sig, const char *name)
+{
+    for (const struct sig_absent *a = sig->absent; a && a->name; a++)
+        if (strcmp(a->name, name) == 0)
+            return a->why;
+    return NULL;
+}
+
 static lathe_status unknown_argument(const struct signature *sig, const char *name, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
@@ -222,6 +230,9 @@ static lathe_status unknown_argument(const struct signature *sig, const char *na
     if (sig->no_parts[0] && name && (strcmp(name, "part_o") == 0 || strcmp(name, "part_rows") == 0))
         return lathe__fail(err, LATHE_ARG, "argument '%s': this spec makes no parts of rows: %s", name,
                            sig->no_parts);
+    const char *const why = lathe__why_absent(sig, name ? name : "");
+    if (why)
+        return lathe__fail(err, LATHE_ARG, "argument '%s': not taken: %s", name, why);
     if (sig->backward && name && name[0] == 'd' && lathe__arg_find(sig, name + 1, 0) >= 0)
         return lathe__fail(
             err, LATHE_ARG,

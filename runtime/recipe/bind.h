@@ -105,6 +105,8 @@ static inline bool lathe__dim_is(struct sig_dim dim, enum sym sym)
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
+/* Why an argument is not taken that other specs of the kind take; NULL: nothing is known of the name. */
+const char *lathe__why_absent(const struct signature *sig, const char *name);
 bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as k and v may be: numbers, not marks as u8 */
 /* That of the argument of this name, where it has 8 bits; else NONE. Its role then has the dtype of q, which
    tiles of kernels have. */

@@ -128,10 +128,12 @@ struct sig_arg {
     bool halves; /* f16 and bf16, too: all that say so have one dtype; `dtype` where nobody says another */
     bool list;   /* data is an array of pointers to tensors, in memory that the device reads */
     /* Each is 1 + the number of another argument; 0: there is none. */
-    uint8_t alias;  /* the one whose memory this may share, and has where this is left out */
-    uint8_t beside; /* the one without which this may not be given */
-    uint8_t unless; /* the one in whose presence this is left out, whether it is optional or not */
-    uint8_t over;   /* the one in whose place this may lie, since a block reads that before it writes */
+    uint8_t alias;   /* the one whose memory this may share, and has where this is left out */
+    uint8_t beside;  /* the one without which this may not be given */
+    uint8_t unless;  /* the one in whose presence this is left out, whether it is optional or not */
+    uint8_t over;    /* the one in whose place this may lie, since a block reads that before it writes */
+    uint8_t kept_by; /* a result: the one beside which a call may leave some of its elements as they were; for
+                        who makes results, which programs with kernels compiled in do themselves */
     uint8_t
         points; /* elementwise: of tensors with another number, other points have the elements at a place */
     double default_value;
@@ -188,6 +190,11 @@ enum sharing {
 };
 
 /* What differs between kinds of operators is said here, by the kind's sign.c: nobody asks for the kind. */
+/* A name that other specs of the kind take, or the other pass, and why this one does not. */
+struct sig_absent {
+    const char *name, *why;
+};
+
 struct signature {
     char kind[24]; /* "attention", "rowwise", "elementwise", "linear_attention": for sentences */
     bool backward;
@@ -207,7 +214,8 @@ struct signature {
     struct sig_arg arg[MAX_ARGS];
     int n_free;
     char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
-    char no_parts[NO_PARTS_BYTES]; /* why there are no parts of rows; "": there may be, or nobody asks */
+    const struct sig_absent *absent; /* up to one without a name; NULL: none. Constants */
+    char no_parts[NO_PARTS_BYTES];   /* why there are no parts of rows; "": there may be, or nobody asks */
 };
 
 /* When results have the same bits. The second is of backward passes; forward ones have it anyway. The third

@@ -158,9 +158,12 @@ expect 2 '' "argument 'state': expected 'norm' beside it" run linear_elu --probl
 expect 2 '' "expected b=1, since packed sequences lie one behind the other" run linear --problem b=2,h=1,t=4,d=8,cu=i32
 { printf '\223NUMPY\001\000v\000' && printf '%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (0,), }"; } >none.npy
 expect 2 '' "argument 'cu': expected 1 or more along dim 0, given 0 in none.npy" run linear --problem h=1,t=4,d=8 --input cu=none.npy
-expect 2 '' "argument 'cu': expected a sequence that has the t=4 tokens, given none" run linear --problem h=1,t=4,d=8,seqs=0
+expect 0 'o: max abs' '' run linear --problem h=1,t=4,d=8,seqs=0 --verify # no sequence: all tokens are padding
+expect 2 '' "argument 'cu': expected it to end at t=4; a backward pass takes tensors without tokens behind the last sequence, given 0" run linear --pass backward --problem h=1,t=4,d=8,seqs=0
 expect 0 'dstate: max abs' '' run gated_delta --pass backward --problem h=2,t=0,d=8,seqs=3,state=f32,dstate_out=f32,dstate=f32 --verify
 expect 2 '' 'expected h to be a multiple of h_k' run linear --problem h=3,h_k=2,t=4,d=8
+expect 2 '' "problem: 'state_index' is not taken: a pool of states has no backward pass" run linear --pass backward --problem h=1,t=4,d=8,state_index=i32
+expect 2 '' "problem: 'states' is not taken: a token makes several updates" run gated_delta_product --problem h=1,t=4,d=8,states=f32
 expect 2 '' "unknown name 'q'; this spec knows dtype, " run linear --problem q=7
 printf 'return linear_attention { inputs = { g = tensor("f32", "b", "h", "t") },\n decay = function(at, x) return -2.0 * x.g(at.b, at.h, at.t) end }\n' >any_sign.lua
 expect 2 '' 'any_sign.lua:2: decay: expected the logarithm of a factor of at most 1' run any_sign.lua --problem h=1,t=40,d=8

@@ -94,7 +94,12 @@ expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem h=4,q=1
 expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem b=2,h=4,q=1,d=16,pages=i32,most=7,page=16,pool=14,used_kv=i32 --ranks 3
 expect 0 'scheme states, rank 0 of 4' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 4 --pass backward
 expect 0 'each rank calls it with its own rows' '' "$LATHE" explain rms_norm --ranks 2
-expect 2 '' '--ranks: expected at most 256, given 257' "$LATHE" explain causal --ranks 257
+expect 2 '' '--ranks: expected a whole number from 1 to 256' "$LATHE" explain causal --ranks 257
+expect 2 '' '--ranks: expected a whole number from 1 to 256' "$LATHE" explain causal --ranks 0
+expect 0 'dist: one rank has all of hstu, which an ordinary call serves' '' "$LATHE" explain hstu --ranks 1
+expect 0 'caches        k is of 8 bits' '' "$LATHE" explain causal --problem k=i8,h=2,q=64,d=64
+expect 0 'caches        v is of 8 bits' '' "$LATHE" explain causal --problem v=f8e4m3,h=2,q=64,d=64
+expect 0 'caches        k and v are of 8 bits' '' "$LATHE" explain causal --problem k=i8,v=i8,h=2,q=64,d=64
 expect 2 '' "parameter 'GAP': this spec has none of that name; it has CAP; did you mean 'CAP'?" "$LATHE" explain softcap --param GAP=20
 expect 2 '*' "--param GAP: none of the specs has a parameter of that name" "$LATHE" check softcap softmax --param CAP=20 --param GAP=20
 expect 2 '' "--param GAP: none of the specs has a parameter of that name" "$LATHE" aot softcap softmax --arch sm_80 --param GAP=20 -o none

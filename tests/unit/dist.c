@@ -158,6 +158,7 @@ TEST(states_go_either_way_and_fade_by_either_channel)
     states_of("return linear_attention { reverse = true, normalise = true, key_mod = function(k) return "
               "exp(k) end,\n"
               "query_mod = function(q) return exp(q) end }");
+    states_of("return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }"); /* d_v = d */
 }
 
 /* ---- ranks that fail
@@ -199,10 +200,10 @@ TEST(a_rank_that_cannot_begin_says_so_too)
     close_bench(&b);
 }
 
-static lathe_status refuse(struct bench *b, const lathe_dist_options *o, const char *text)
+static lathe_status refuse_of(struct bench *b, int ranks, const lathe_dist_options *o, const char *text)
 {
     struct part *p = calloc(1, sizeof *p);
-    lathe_transport t = {.rank = 0, .ranks = 3};
+    lathe_transport t = {.rank = 0, .ranks = ranks};
     lathe_dist *dist;
     lathe_error err = {0};
     CHECK(p != NULL);
@@ -216,6 +217,11 @@ static lathe_status refuse(struct bench *b, const lathe_dist_options *o, const c
         free(p->arg[k].data);
     free(p);
     return status;
+}
+
+static lathe_status refuse(struct bench *b, const lathe_dist_options *o, const char *text)
+{
+    return refuse_of(b, 3, o, text);
 }
 
 TEST(what_is_refused_says_why)
@@ -295,8 +301,19 @@ TEST(a_state_that_cannot_be_carried_says_why)
     open_bench(&b, "return linear_attention { scale = function(at) return f32(at.len_t) end }", TOKENS);
     CHECK_EQ(refuse(&b, NULL, "line 1 of the spec reads at.t, at.pos or at.len_t"), LATHE_UNSUPPORTED);
     close_bench(&b);
-    open_bench(&b, "return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }", TOKENS);
+    open_bench_sized(&b, "return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }",
+                     TOKENS, 8, LATHE_F64);
     CHECK_EQ(refuse(&b, NULL, "line 1 of the spec reads at.d_v"), LATHE_UNSUPPORTED);
+    close_bench(&b);
+}
+
+/* An ordinary call serves what no scheme does. */
+TEST(one_rank_needs_no_scheme)
+{
+    struct bench b;
+    open_bench(&b, "return linear_attention { causal = false }", TOKENS);
+    CHECK_EQ(refuse_of(&b, 1, NULL, "one rank has all of t, which an ordinary call serves (lathe_launch)"),
+             LATHE_UNSUPPORTED);
     close_bench(&b);
 }
 

@@ -24,6 +24,7 @@ struct bench {
     lathe_spec *spec;
     lathe_pass pass;
     int64_t q; /* queries of all; keys and tokens are TOKENS */
+    int64_t d_v;
     int ranks;
     const int64_t *q_edge, *kv_edge; /* [ranks + 1] */
     lathe_dist_options options;
@@ -54,10 +55,10 @@ static inline double unit(void *state)
 
 static inline int64_t size_of(const struct bench *b, struct sig_dim dim)
 {
-    static const int64_t size[SYM_FREE] = {
-        [SYM_B] = B,       [SYM_SEQS] = B,   [SYM_SLOTS] = B,   [SYM_H] = H,
-        [SYM_H_KV] = H_KV, [SYM_H_K] = H_KV, [SYM_KV] = TOKENS, [SYM_T] = TOKENS,
-        [SYM_D] = D,       [SYM_D_V] = D,    [SYM_D2] = D2,
+    const int64_t size[SYM_FREE] = {
+        [SYM_B] = B,       [SYM_SEQS] = B,     [SYM_SLOTS] = B,   [SYM_H] = H,
+        [SYM_H_KV] = H_KV, [SYM_H_K] = H_KV,   [SYM_KV] = TOKENS, [SYM_T] = TOKENS,
+        [SYM_D] = D,       [SYM_D_V] = b->d_v, [SYM_D2] = D2,
     };
     const int64_t value = dim.literal > 0      ? dim.literal
                           : dim.sym == SYM_Q   ? b->q
@@ -143,7 +144,8 @@ static inline void add_value(struct bench *b, const struct sig_arg *a)
 }
 
 /* spec: a text, or the name of a shipped one. */
-static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, lathe_dtype dtype)
+static inline void open_bench_sized(struct bench *b, const char *spec, int64_t q, int64_t d_v,
+                                    lathe_dtype dtype)
 {
     lathe_options options = LATHE_OPTIONS_INIT;
     lathe_error err = {0};
@@ -153,6 +155,7 @@ static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, l
     b->random = 99;
     b->dtype = dtype;
     b->q = q;
+    b->d_v = d_v;
     b->failing = -1;
     CHECK_EQ(lathe_ctx_create(&b->ctx, &options, &err), LATHE_OK);
     CHECK_EQ(strchr(spec, ' ') ? lathe_spec_parse(&b->spec, "t.lua", spec, strlen(spec), &err)
@@ -162,6 +165,11 @@ static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, l
         for (int i = 0; i < sig_of(b, (lathe_pass)pass)->n_args; i++)
             add_value(b, &sig_of(b, (lathe_pass)pass)->arg[i]);
     pthread_mutex_init(&b->lock, NULL);
+}
+
+static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, lathe_dtype dtype)
+{
+    open_bench_sized(b, spec, q, D, dtype);
 }
 
 static inline void open_bench(struct bench *b, const char *spec, int64_t q)

@@ -103,6 +103,82 @@ TEST(arguments_of_other_kinds)
     lathe_spec_destroy(spec);
 }
 
+TEST(results_that_may_be_written_in_part)
+{
+    static const char *const list[][3] = {{"simple_gla", "o", "cu"},
+                                          {"simple_gla", "state_out", "state_index"},
+                                          {"linear_elu", "norm_out", "state_index"},
+                                          {"linear_elu", "norms", "states_index"},
+                                          {"simple_gla", "states", "states_index"},
+                                          {"rope_append", "v_cache", "slot"},
+                                          {"rope_append", "q_out", ""},
+                                          {"causal", "o", ""}};
+    lathe_arg_info a;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        lathe_spec *spec = shipped(list[i][0]);
+        CHECK(arg_named(spec, LATHE_FORWARD, list[i][1], &a));
+        CHECK_STR(a.kept_by, list[i][2]);
+        lathe_spec_destroy(spec);
+    }
+    lathe_spec *spec = shipped("simple_gla");
+    for (int i = 0; lathe_spec_arg(spec, LATHE_BACKWARD, i, &a); i++)
+        CHECK_STR(a.kept_by, "");
+    lathe_spec_destroy(spec);
+}
+
+TEST(what_a_pass_does_not_take_says_why)
+{
+    static const struct {
+        const char *spec;
+        lathe_pass pass;
+        const char *name, *why;
+    } list[] = {
+        {"return linear_attention { causal = false }", LATHE_FORWARD, "states", "with causal = false"},
+        {"return linear_attention { updates = 2, delta = function() return 1.0 end }", LATHE_FORWARD,
+         "states_index", "a token makes several updates"},
+        {"return linear_attention {}", LATHE_FORWARD, "norms", "with normalise = true alone"},
+        {"return linear_attention {}", LATHE_BACKWARD, "state_index",
+         "a pool of states has no backward pass"},
+        {"return linear_attention {}", LATHE_BACKWARD, "states",
+         "states behind tokens have no backward pass"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        lathe_spec *spec = parse(list[i].spec);
+        CHECK_HAS(lathe_spec_absent(spec, list[i].pass, list[i].name), list[i].why);
+        CHECK_STR(lathe_spec_absent(spec, list[i].pass, "q"), "");
+        lathe_spec_destroy(spec);
+    }
+    CHECK_STR(lathe_spec_absent(NULL, LATHE_FORWARD, "q"), "");
+}
+
+TEST(what_counts_tokens_is_known)
+{
+    static const struct {
+        const char *text;
+        int counts, line;
+    } list[] = {
+        {"return attention { mask_mod = causal }", 0, 0},
+        {"return attention {\n mask_mod = function(at) return ge(at.row, at.kv) end }", 1, 2},
+        {"return attention { inputs = { w = tensor('f32', 'q') },\n"
+         " score_mod = function(s, at, x) return s + x.w(at.row) end }",
+         0, 0},
+        {"return linear_attention { inputs = { g = tensor('float', 't') },\n"
+         " decay = function(at, x) return -abs(x.g(at.t)) end }",
+         0, 0},
+        {"return linear_attention {\n query_mod = function(q, at) return q * f32(at.pos) end }", 1, 2},
+        {"return rowwise { forward = function(x, at) return x * f32(at.row) end }", 0, 0},
+    };
+    int line;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        lathe_spec *spec = parse(list[i].text);
+        CHECK_EQ(lathe_spec_counts(spec, &line), list[i].counts);
+        CHECK_EQ(line, list[i].line);
+        CHECK_EQ(lathe_spec_counts(spec, NULL), list[i].counts);
+        lathe_spec_destroy(spec);
+    }
+    CHECK_EQ(lathe_spec_counts(NULL, &line), 0);
+}
+
 TEST(sizes_are_data)
 {
     lathe_size_info s;

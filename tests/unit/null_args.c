@@ -147,6 +147,9 @@ TEST(inspect)
     CHECK_EQ(lathe_spec_size(NULL, LATHE_FORWARD, 0, &size) + lathe_spec_size(spec, LATHE_FORWARD, 0, NULL),
              0);
     CHECK_EQ(lathe_spec_param(NULL, 0, &param) + lathe_spec_param(spec, 0, NULL), 0);
+    CHECK_EQ(lathe_spec_counts(NULL, NULL) + lathe_spec_counts(spec, NULL), 0);
+    CHECK_STR(lathe_spec_absent(NULL, LATHE_FORWARD, "x"), "");
+    CHECK_STR(lathe_spec_absent(spec, LATHE_FORWARD, NULL), "");
     CHECK_STR(lathe_spec_name(NULL), "");
     CHECK_STR(lathe_spec_kind(NULL), "");
     CHECK_STR(lathe_ctx_arch(NULL), "");

@@ -185,10 +185,11 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
     return false;
 }
 
-static bool has_narrow_keys(const struct kernel_request *r)
+static const char *what_is_narrow(const struct kernel_request *r)
 {
-    return lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ||
-           lathe__narrow_dtype(r->sig, r->problem, "v") != LATHE_NONE;
+    const bool k = lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE;
+    const bool v = lathe__narrow_dtype(r->sig, r->problem, "v") != LATHE_NONE;
+    return k && v ? "k and v are" : k ? "k is" : v ? "v is" : NULL;
 }
 
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)
@@ -196,7 +197,7 @@ bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, cha
     if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
-    plan->attention.widens_keys = has_narrow_keys(r);
+    plan->attention.narrow = what_is_narrow(r);
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
                 sizeof plan->attention.rows);
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);

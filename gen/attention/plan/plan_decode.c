@@ -153,7 +153,6 @@ bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *p
         !narrow_row_fits(r, r->ir->v_is_k ? "k" : "v", MOD_VALUE, SYM_D_V, why) || !serves(r, why) ||
         !plan_attention_begin(r, plan, why))
         return false;
-    plan->attention.widens_keys = false;
     plan->attention.reads_narrow = true;
     return take_first(r, NARROW_TILES, sizeof NARROW_TILES / sizeof *NARROW_TILES, plan, why);
 }

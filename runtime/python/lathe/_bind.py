@@ -87,7 +87,7 @@ def _check_known(op, signature: Signature, name: str) -> None:
             f"argument '{name}': '{name[1:]}' has no gradient in this spec; "
             "an input is declared with grad = true for one"
         )
-    raise unknown(op.name, [a.name for a in signature.arguments], name, also=("stream", "context"))
+    raise unknown(op, [a.name for a in signature.arguments], name, ("stream", "context"), signature.which)
 
 
 def bind(op, signature: Signature, args, named, *, with_data: bool, stream: int | None = None) -> Bound:
@@ -183,6 +183,12 @@ def _result_forms(op, bound: Bound, which: int):
     for argument in bound.wanted:
         shape = signature.result_shape(argument, shapes, sizes, absent)
         if shape is None:
+            own = signature.own_size(argument, sizes)
+            if own:
+                raise c.ArgumentError(
+                    f"argument '{argument.name}': its size '{own}' follows from no other tensor; pass the tensor, "
+                    f"as in {argument.name}=tensor"
+                )
             _say_missing(op, bound, which)
         yield argument, shape, signature.result_dtype(argument, dtypes)
 
@@ -196,6 +202,8 @@ def make_results(op, bound: Bound, family, which: int) -> dict[str, Any]:
     made = {}
     for argument, shape, dtype in _result_forms(op, bound, which):
         made[argument.name] = family.empty(shape, dtype, bound.device)
+        if argument.kept_by in bound.tensors:
+            made[argument.name][...] = 0  # what no sequence, slot or token has is not written
         bound.tensors[argument.name] = _arrays.describe(made[argument.name], argument.name)
     answer = {}
     for argument in bound.signature.results:

@@ -117,6 +117,7 @@ class ArgInfo(ctypes.Structure):
         ("default_value", c_double),
         ("ndim", c_int32),
         ("dim", Dim * MAX_DIMS),
+        ("kept_by", c_char_p),
     ]
 
 
@@ -173,6 +174,8 @@ _PROTOTYPES = {
     "lathe_spec_destroy": (None, [c_void_p]),
     "lathe_spec_arg": (c_int, [c_void_p, c_int, c_int, POINTER(ArgInfo)]),
     "lathe_spec_size": (c_int, [c_void_p, c_int, c_int, POINTER(SizeInfo)]),
+    "lathe_spec_counts": (c_int, [c_void_p, POINTER(c_int)]),
+    "lathe_spec_absent": (c_char_p, [c_void_p, c_int, c_char_p]),
     "lathe_spec_name": (c_char_p, [c_void_p]),
     "lathe_spec_kind": (c_char_p, [c_void_p]),
     "lathe_supported": (c_int, [c_void_p, c_void_p, c_int, *_ARGS, POINTER(Error)]),

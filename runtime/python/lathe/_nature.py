@@ -1,4 +1,5 @@
-"""What the state of a spec of linear attention does on its way through tokens, found out on the host device.
+"""Does a spec count its tokens, as the library says; and what the state of one of linear attention does on its way
+through them, found out on the host device.
 
 A state behind tokens is a linear function of the one before them, and a sum of their own. That function is a factor
 for each element, or, where the spec has a delta rule, a matrix for each head.
@@ -6,6 +7,7 @@ for each element, or, where the spec has a delta rule, a matrix for each head.
 
 from __future__ import annotations
 
+from ctypes import c_int
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +32,18 @@ class Nature(NamedTuple):
     def whole(self) -> bool:
         """Every token reads the sum of all."""
         return self.reads_past and self.reads_future
+
+
+def counts_tokens(op: Op) -> str:
+    """Where it counts from the first token of a call, of which a rank has some alone; "": nowhere. An input over tokens
+    is cut as they are, so a token's place in it stays right."""
+    line = c_int()
+    if not c.lib.lathe_spec_counts(op._handle, line):
+        return ""
+    if not line.value:
+        return "what it counts is not known, as memory ran out"
+    what = "queries, by at.row or at.len_q" if op.kind == "attention" else "tokens, by at.pos, at.t or at.len_t"
+    return f"it counts {what} (line {line.value} of the spec)"
 
 
 def nature(op: Op) -> Nature:

@@ -49,6 +49,7 @@ class Argument:
     alias: str
     default: float
     dims: tuple[Dim, ...]
+    kept_by: str = ""  # of a result: the argument beside which a call may leave some elements as they were
 
     @property
     def shape_text(self) -> str:
@@ -66,11 +67,19 @@ class Argument:
         return f"<{self}>"
 
 
-def unknown(op_name: str, known: Sequence[str], name: str, also: Sequence[str] = ()) -> c.ArgumentError:
+def why_absent(op, name: str, which: int = c.FORWARD) -> str:
+    """Why a pass does not take an argument that other specs take; "" where nothing is known of the name."""
+    return c.lib.lathe_spec_absent(op._handle, which, name.encode()).decode()
+
+
+def unknown(op, known: Sequence[str], name: str, also: Sequence[str] = (), which: int = c.FORWARD) -> c.ArgumentError:
     """`also`: names that a call takes beside those of the spec."""
+    why = why_absent(op, name, which)
+    if why:
+        return c.ArgumentError(f"argument '{name}': not taken: {why}")
     near = difflib.get_close_matches(name, [*known, *also], n=1)
     meant = f"; did you mean '{near[0]}'?" if near else ""
-    return c.ArgumentError(f"argument '{name}': unknown name; {op_name} takes {', '.join(known)}{meant}")
+    return c.ArgumentError(f"argument '{name}': unknown name; {op.name} takes {', '.join(known)}{meant}")
 
 
 def named_arguments(
@@ -147,6 +156,20 @@ class Signature:
         shape = tuple(d.value(sizes) for d in dims)
         return None if any(s is None for s in shape) else shape
 
+    def own_size(self, argument: Argument, sizes: Mapping[str, Any]) -> str:
+        """The name of a size of a result that is not known, and that no operand has; "": there is none."""
+        others = {d.name for a in self.tensors for d in a.dims}
+        return next((d.name for d in argument.dims if d.value(sizes) is None and d.name not in others), "")
+
+    def need_operand(self, argument: Argument, sizes: Mapping[str, Any]) -> None:
+        """Raises for a result that no door can make which only makes results."""
+        own = self.own_size(argument, sizes)
+        if own:
+            raise c.ArgumentError(
+                f"result '{argument.name}': its size '{own}' follows from no operand; an op that lathe.load gives "
+                f"writes into a tensor that is passed, {argument.name}=tensor"
+            )
+
     def result_dtype(self, argument: Argument, dtypes: Mapping[str, int]) -> int:
         """In double precision, where the operands are, what is f32 otherwise is f64, too."""
         shared = next((dtypes[a.name] for a in self.tensors if a.shares_dtype and a.name in dtypes), c.NONE)
@@ -175,7 +198,7 @@ def _arguments(spec, which: int):
         yield Argument(
             info.name.decode(), info.role, info.dtype, bool(info.shares_dtype), bool(info.takes_halves),
             bool(info.optional), bool(info.leading_optional), bool(info.is_input), bool(info.is_list),
-            info.alias.decode(), info.default_value, dims,
+            info.alias.decode(), info.default_value, dims, info.kept_by.decode(),
         )  # fmt: skip
         number += 1
 

@@ -89,6 +89,34 @@ def test_thd_of_linear_attention(rng):
         ours(*flat)
 
 
+def test_tokens_and_slots_of_no_sequence_are_zeros(rng):
+    q, k, v = (jnp.asarray(rng.standard_normal((1, 2, 900, 16)), jnp.float32) for _ in range(3))
+    g = jnp.asarray(-rng.uniform(0.1, 0.9, (1, 2, 900)), jnp.float32)
+    call = lathe.jax.wrap("simple_gla")
+    whole = call(q, k, v, g)
+    ending = jax.jit(lambda cu: call(q, k, v, g, cu=cu))
+    for end in (0, 700, 900):
+        for _ in range(3):  # memory that is used again
+            o = ending(jnp.asarray([0, end], jnp.int32))
+            same(o[:, :, :end], whole[:, :, :end])
+            assert (o[:, :, end:] == 0).all()
+    pool, index = jnp.ones((6, 2, 16, 16)), jnp.asarray([4], jnp.int32)
+    states = lathe.jax.wrap("simple_gla", results=("o", "state_out"))
+    _, made = states(q, k, v, g, state=pool, state_index=index)
+    assert (made[jnp.asarray([0, 1, 2, 3, 5])] == 0).all() and (made[4] != 0).all()
+    each = jax.vmap(lambda q: call(q, k, v, g, cu=jnp.asarray([0, 700], jnp.int32)))(jnp.stack([q, q + 1]))
+    same(each[0, :, :, :700], whole[:, :, :700])
+    assert (each[:, :, :, 700:] == 0).all()
+
+
+def test_results_that_a_spec_has_not_say_why(rng):
+    with pytest.raises(lathe.ArgumentError, match="has no result 'states': a token makes several updates"):
+        lathe.jax.wrap("gated_delta_product", results=("o", "states"))
+    q, k, v = (jnp.asarray(rng.standard_normal((1, 2, 9, 8)), jnp.float32) for _ in range(3))
+    with pytest.raises(lathe.ArgumentError, match="result 'states': its size 'kept' follows from no operand"):
+        lathe.jax.wrap("linear", results=("o", "states"))(q, k, v, states_index=jnp.zeros((1, 9), jnp.int32))
+
+
 def test_layouts_that_are_refused(qkv):
     with pytest.raises(lathe.ArgumentError, match="layout: expected one of bhsd, bshd, thd, given 'sbhd'"):
         lathe.jax.wrap("causal", layout="sbhd")

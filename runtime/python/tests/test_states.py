@@ -91,3 +91,87 @@ def test_query_heads_read_a_state():
     do = torch.randn(o.shape, generator=draw, dtype=torch.float64)
     for one, other in zip(torch.autograd.grad(o, (q, k, v, g), do), torch.autograd.grad(repeated, (q, k, v, g), do)):
         torch.testing.assert_close(one, other)
+
+
+# ---- what nobody writes --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sevens(monkeypatch):
+    """Memory that results are made in holds 7, wherever it comes from."""
+    from lathe import _arrays
+
+    fill = lambda shape, dtype, device: np.full(shape, 7, _arrays._TO_NUMPY_NAME[dtype])
+    monkeypatch.setattr(_arrays.Numpy, "empty", staticmethod(fill))
+
+
+def test_tokens_and_slots_of_no_sequence_are_zeros(tokens, sevens):
+    op = lathe.load("simple_gla")
+    flat = {name: np.ascontiguousarray(t[:1]) for name, t in tokens.items()}
+    o = op(**flat, cu=np.array([0, 3, 3], np.int32))
+    np.testing.assert_allclose(o[:, :, :3], op(**{name: t[:, :, :3] for name, t in flat.items()}), atol=1e-13)
+    assert (o[:, :, 3:] == 0).all()
+    assert (op(**flat, cu=np.array([0], np.int32)) == 0).all()
+    pool, index = np.ones((6, 2, D, D)), np.array([4, -1, 0], np.int32)
+    state_out = op(**tokens, state=pool, state_index=index, o=True, state_out=True).state_out
+    assert (state_out[[1, 2, 3, 5]] == 0).all() and (state_out[[0, 4]] != 0).all()
+
+
+def test_rows_of_no_slot_are_zeros(sevens):
+    rng = np.random.default_rng(3)
+    k, v, q = (rng.standard_normal((1, 2, 1, 8)) for _ in range(3))
+    given = {"q": q, "k": k, "v": v, "slot": np.array([[2, -1]], np.int32), "pos": np.zeros((1, 2), np.int32)}
+    mine = np.full((4, 1, 8), 5.0)
+    made = lathe.load("rope_append")(**given, k_cache=mine, v_cache=True)
+    assert (made.v_cache[[0, 1, 3]] == 0).all() and (mine[[0, 1, 3]] == 5).all()
+    np.testing.assert_array_equal(made.v_cache[2], v[0, 0])
+
+
+def test_tokens_of_no_sequence_are_zeros_in_torch(tokens, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from lathe import torch as ours
+    from lathe.torch import _passes
+
+    fill = lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype).fill_(7)
+    monkeypatch.setitem(_passes._EMPTY, "cpu", fill)
+    flat = {name: torch.from_numpy(np.ascontiguousarray(t[:1])) for name, t in tokens.items()}
+    function = ours.wrap(lathe.load("simple_gla"))
+    assert (function(**flat, cu=torch.tensor([0, 3, 3]))[:, :, 3:] == 0).all()
+    assert (function(**flat, cu=torch.tensor([0, 3, 5])) != 0).all()
+    given = {name: torch.from_numpy(t) for name, t in tokens.items()}
+    states = ours.wrap(lathe.load("simple_gla"), results=("state_out",))
+    pool, index = torch.ones(6, 2, D, D, dtype=torch.float64), torch.tensor([4, -1, 0])
+    made = states(**given, state=pool, state_index=index)
+    made = made if isinstance(made, torch.Tensor) else made[-1]
+    assert (made[[1, 2, 3, 5]] == 0).all() and (made[[0, 4]] != 0).all()
+
+
+# ---- what is refused, and why --------------------------------------------------------------------------------------
+
+
+def test_places_that_nobody_counts(tokens):
+    index = np.zeros((B, T), np.int32)
+    with pytest.raises(lathe.ArgumentError, match="'states': its size 'kept' follows from no other tensor; pass the "
+                                                  "tensor, as in states=tensor"):  # fmt: skip
+        lathe.load("simple_gla")(**tokens, states=True, states_index=index)
+    torch = pytest.importorskip("torch")
+    from lathe import torch as ours
+
+    function = ours.wrap("simple_gla", results=("o", "states"))
+    with pytest.raises(lathe.ArgumentError, match="result 'states': its size 'kept' follows from no operand"):
+        function(**{n: torch.from_numpy(t) for n, t in tokens.items()}, states_index=torch.from_numpy(index))
+
+
+def test_states_that_a_spec_has_not_say_why(tokens):
+    qkv = {n: tokens[n] for n in "qkv"}
+    with pytest.raises(lathe.ArgumentError, match="'states': not taken: with causal = false every token reads"):
+        lathe.compile("return linear_attention { causal = false }")(**qkv, states=np.zeros((2, 2, D, D)))
+    linear = lathe.load("linear")
+    with pytest.raises(lathe.ArgumentError, match="'state_index': not taken: a pool of states has no backward pass"):
+        linear.backward(**qkv, do=tokens["v"], state_index=np.zeros(B, np.int32))
+    pytest.importorskip("torch")
+    from lathe import torch as ours
+
+    for name in ("states", "norms"):
+        with pytest.raises(lathe.ArgumentError, match=f"has no result '{name}': a token makes several updates"):
+            ours.wrap("gated_delta_product", results=("o", name))

@@ -11,8 +11,7 @@ import torch.distributed  # noqa: E402
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch has no gloo", allow_module_level=True)
 import distributed_cases as cases  # noqa: E402
-from lathe._counts import counts_tokens  # noqa: E402
-from lathe._nature import nature  # noqa: E402
+from lathe._nature import counts_tokens, nature  # noqa: E402
 from lathe.torch.distributed._problem import check_names  # noqa: E402
 from lathe.torch.distributed._states import has_updates  # noqa: E402
 import lathe.torch.distributed as ld  # noqa: E402

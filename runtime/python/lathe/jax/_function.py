@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 from .. import _layout, _library as c
 from .._numbers import I32_LEAST, I32_MOST, number_of
 from .._op import Op
-from .._signature import Argument, Signature, named_arguments, unknown
+from .._signature import Argument, Signature, named_arguments, unknown, why_absent
 from ._axes import alike
 from ._launch import Pass, run
 
@@ -30,7 +30,8 @@ class Function:
         for name in results:
             if name not in by_name or by_name[name].role != c.RESULT:
                 known = ", ".join(r.name for r in forward.results)
-                raise c.ArgumentError(f"results: {op.name} has no result '{name}'; it has {known}")
+                why = why_absent(op, name)
+                raise c.ArgumentError(f"results: {op.name} has no result '{name}'{why and ': ' + why}; it has {known}")
         own = forward.results_by_default()
         self.wanted = results or own
         kept = {a.name for a in op.gradient.tensors}  # what the backward pass reads is made, asked for or not
@@ -75,7 +76,7 @@ class Function:
                 f"argument '{name}': a result; lathe.jax.wrap(op, results=({name!r},)) makes a function that has it"
             )
         if name not in self.tensors + self.scalars:
-            raise unknown(self.op.name, self.tensors + self.scalars, name)
+            raise unknown(self.op, self.tensors + self.scalars, name)
 
     # ---- parts of rows -----------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class Function:
         known = self.op.joining.tensors + self.op.joining.scalars
         for name in named:
             if name not in {a.name for a in known}:
-                raise unknown(self.op.name, [a.name for a in known], name)
+                raise unknown(self.op, [a.name for a in known], name, which=c.COMBINE)
         given = {"part_o": part_o, "part_rows": part_rows, **{n: v for n, v in named.items() if v is not None}}
         made = self._constant(c.COMBINE, given, self.plain)
         picked = tuple(made[self.plain.index(n)] for n in self.wanted)

@@ -42,6 +42,7 @@ typedef struct {
     int64_t n_devices;
     const arg_record *arg; /* tensors that are read, results, then scalars, whose data is there */
     int64_t n, n_read, n_made, has_workspace, on_gpu, n_scalars;
+    int64_t n_zeros; /* operands behind the scalars, which lie where results do that are not written whole */
     const scalar_record *scalar; /* the last ones of the arguments */
     int (*copy)(void *, uint64_t, size_t, void *); /* of the driver, from a GPU: where there are scalars */
     int (*wait)(void *);
@@ -148,7 +149,7 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
     const void *kernel = find_kernel(frame, call, &error);
     if (!kernel)
         return error;
-    if (call->n > MAX_ARGS || frame->args.size != call->n_read + call->n_scalars ||
+    if (call->n > MAX_ARGS || frame->args.size != call->n_read + call->n_scalars + call->n_zeros ||
          frame->rets.size != call->n_made + call->has_workspace)
         return fail(frame, "lathe: the call has other operands than its record");
     memcpy(arg, call->arg, (size_t)call->n * sizeof arg[0]);
@@ -186,6 +187,7 @@ class CallRecord(ctypes.Structure):
         ("has_workspace", ctypes.c_int64),
         ("on_gpu", ctypes.c_int64),
         ("n_scalars", ctypes.c_int64),
+        ("n_zeros", ctypes.c_int64),
         ("scalar", ctypes.c_void_p),
         ("copy", ctypes.c_void_p),
         ("wait", ctypes.c_void_p),

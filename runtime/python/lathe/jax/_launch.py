@@ -73,14 +73,18 @@ class _Prepared:
         sizes, absent = signature.sizes(shapes)
         dtypes = {t.name: t.dtype for t in given}
         self.made = []
+        self.kept = []  # places of results that a call may leave unwritten in part
         for name in work.results:
             argument = signature.by_name[name]
             shape = signature.result_shape(argument, shapes, sizes, absent)
             if shape is None:
+                signature.need_operand(argument, sizes)
                 raise c.ArgumentError(f"{work.op.name}: the size of '{name}' does not follow from the arrays given")
             asked = dict(work.dtypes).get(name)
             code = signature.result_dtype(argument, dtypes) if asked is None else dtype_code(np.dtype(asked), name)
             user = _layout.to_user(work.layout, work.op, argument, shape)
+            if argument.kept_by in shapes:
+                self.kept.append(len(self.made))
             self.made.append(jax.ShapeDtypeStruct(user, _DTYPES[code]))
             yield Tensor(name, code, *_layout.to_library(work.layout, work.op, argument, user, compact(user)))
 
@@ -94,12 +98,18 @@ class _Prepared:
         launch = ctypes.cast(c.lib.lathe_launch, ctypes.c_void_p).value
         self.record = CallRecord(launch, ctypes.addressof(self.kernels), ctypes.addressof(self._ordinals),
                                  len(self.calls), self.records.address, self.records.n, len(work.names),
-                                 len(work.results), int(bool(workspace)), int(on_gpu), len(held),
+                                 len(work.results), int(bool(workspace)), int(on_gpu), len(held), len(self.kept),
                                  ctypes.addressof(self._scalars), copy, wait)  # fmt: skip
+
+    def zeros(self) -> list:
+        """What lies in memory of results of which a call may leave elements as they are."""
+        return [jnp.zeros(self.made[place].shape, self.made[place].dtype) for place in self.kept]
 
     def _call(self, *arrays):
         address = np.int64(ctypes.addressof(self.record))
-        call = jax.ffi.ffi_call(register(), self.made, vmap_method="sequential")
+        first = len(arrays) - len(self.kept)  # of those of `zeros`
+        over = {first + i: place for i, place in enumerate(self.kept)}
+        call = jax.ffi.ffi_call(register(), self.made, vmap_method="sequential", input_output_aliases=over)
         return tuple(call(*arrays, call=address)[: self.n_results])
 
     def _refusing_derivatives(self, op: Op):
@@ -148,7 +158,7 @@ def run(work: Pass, arrays) -> tuple:
         if found is None:
             found = _prepared[key] = _prepare(work, forms, devices)
     axes = axes_of(arrays[0]) if arrays else ()
-    return tuple(varying(r, sorted(axes, key=str)) for r in found.launch(*arrays))
+    return tuple(varying(r, sorted(axes, key=str)) for r in found.launch(*alike([*arrays, *found.zeros()])))
 
 
 def _prepare(work: Pass, forms: tuple, devices: dict[int, int]) -> _Prepared:

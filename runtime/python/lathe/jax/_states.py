@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from .. import _layout, _library as c
-from .._counts import counts_tokens
-from .._nature import nature
+from .._nature import counts_tokens, nature
 from ._axes import Axis
 from ._function import Function
 

@@ -13,7 +13,7 @@ from .. import _library as c
 from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
-from .._signature import named_arguments, unknown
+from .._signature import named_arguments, unknown, why_absent
 from ._gradients import Functional, Gradients, Kept, apply_eager, values_of
 from ._passes import Layout, Pass, say_unusual
 from ._register import PLAIN, Operators, refuse_tangents
@@ -87,7 +87,8 @@ class Function(Shared):
         for name in results:
             if name not in by_name or by_name[name].role != c.RESULT:
                 known = ", ".join(r.name for r in op.forward.results)
-                raise c.ArgumentError(f"results: {op.name} has no result '{name}'; it has {known}")
+                why = why_absent(op, name)
+                raise c.ArgumentError(f"results: {op.name} has no result '{name}'{why and ': ' + why}; it has {known}")
         if self.of_parts:
             own = ()
         else:
@@ -191,7 +192,7 @@ class Function(Shared):
             raise c.ArgumentError(
                 f"argument '{name}': a result; lathe.torch.wrap(op, results=({name!r},)) makes a function that has it"
             )
-        raise unknown(self.op.name, self.names + self.numbers, name)
+        raise unknown(self.op, self.names + self.numbers, name)
 
     def autocast(self, names, tensors):
         """As torch's own attention: operands of the main dtype are cast to what autocast names."""

@@ -85,13 +85,14 @@ class Given:
 class Plan:
     """One combination of shapes, strides, dtypes and devices."""
 
-    __slots__ = ("launch", "device", "index", "made", "workspace", "changed", "dtypes", "results", "empty")
+    __slots__ = ("launch", "device", "index", "made", "kept", "workspace", "changed", "dtypes", "results", "empty")
 
-    def __init__(self, call, device, index: int, made, changed, dtypes):
+    def __init__(self, call, device, index: int, made, kept, changed, dtypes):
         self.launch = call.launch
         self.device = device
         self.index = index
         self.made = made  # (shape, strides, dtype) of each result
+        self.kept = kept  # places of results that a call may leave unwritten in part
         self.changed = changed  # (place, function) of operands that are not taken as they lie
         self.workspace = ((call.workspace,), (1,), torch.uint8) if call.workspace else None
         self.dtypes = dtypes  # of operands
@@ -161,6 +162,8 @@ class Pass:
         index = plan.index
         empty = plan.empty if index == HOST or _device_now() == index else plan.empty_there
         results = [empty(*form) for form in plan.made]
+        for place in plan.kept:
+            results[place].zero_()  # what no sequence, slot or token has is not written
         pointers += [result.data_ptr() or NOWHERE for result in results]
         room = 0
         if plan.workspace:
@@ -201,7 +204,9 @@ class Pass:
         except c.ArgumentError as error:
             raise self.layout.retold(error, self.signature.by_name) from None
         changed = operands.changed if has_data else ()
-        plan = Plan(call if has_data else _Nothing, device, index, made, changed, [t.dtype for t in tensors])
+        names = {a.name for a in given.arguments}
+        kept = tuple(i for i, a in enumerate(self.results) if has_data and a.kept_by in names)
+        plan = Plan(call if has_data else _Nothing, device, index, made, kept, changed, [t.dtype for t in tensors])
         if len(self.plans) >= CALLS_MAX:
             self.plans.clear()
         self.plans[given, *key] = plan
@@ -238,6 +243,7 @@ class Pass:
         for argument in self.results:
             shape = self.signature.result_shape(argument, shapes, sizes, absent)
             if shape is None:
+                self.signature.need_operand(argument, sizes)
                 self._say_missing(forms)
             yield shape, self.signature.result_dtype(argument, dtypes)
 

@@ -92,7 +92,7 @@ class Sharded:
 
     def _check_known(self, name: str) -> None:
         if name not in self.whole.names and name not in self.whole.numbers:
-            raise unknown(self.op.name, self.whole.names + self.whole.numbers, name, also=("lengths",))
+            raise unknown(self.op, self.whole.names + self.whole.numbers, name, also=("lengths",))
 
     def _turn(self, argument, x):
         """As the library has its dims, or back: heads and tokens change places."""

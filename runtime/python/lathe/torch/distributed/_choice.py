@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import _library as c
-from ..._counts import counts_tokens
+from ..._nature import counts_tokens
 from ..._op import Op
 
 SCHEMES = ("heads", "gather", "keys", "ring", "states")

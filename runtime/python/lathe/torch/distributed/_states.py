@@ -12,8 +12,7 @@ from typing import NamedTuple
 import torch
 
 from ... import _library as c
-from ..._counts import counts_tokens
-from ..._nature import Nature, nature
+from ..._nature import Nature, counts_tokens, nature
 from ..._op import Op
 from ._attention import context_for
 from ._problem import Problem
