@@ -1,6 +1,6 @@
 /*
  * slots.c: results of element-wise specs whose points are written where an operand says, and data for that
- * operand. In: a spec, sizes, a tensor of i32 in host memory. Out: what has slots, or slots that differ.
+ * operand. In: a spec, sizes, a tensor of i32 in host memory. Out: slots that differ.
  */
 #include "gen/arguments/slots.h"
 #include "gen/arguments/sequences.h"
@@ -8,14 +8,6 @@
 #include "gen/ir/tensor.h"
 
 #include <string.h>
-
-bool slots_has(const struct ir *ir, const char *result)
-{
-    bool found = false;
-    for (int i = 0; i < ir->maps.n_tensors; i++)
-        found |= ir->maps.tensor[i].slot && strcmp(ir->maps.tensor[i].name, result) == 0;
-    return found;
-}
 
 bool slots_are(const struct ir *ir, const char *operand)
 {

@@ -11,8 +11,6 @@
 
 struct ir;
 
-/* Has this result a slot, so that not all of its elements are written? */
-bool slots_has(const struct ir *ir, const char *result);
 /* Do results find their slots by this operand? */
 bool slots_are(const struct ir *ir, const char *operand);
 /* Fill an operand by which results find their slots: each slot once, and -1 for about one in eight. False: it

@@ -134,8 +134,8 @@ static bool copy_tensor(const struct run *run, int i, struct reference *ref)
     c->host = calloc((size_t)t->count + 1, lathe_dtype_size(dtype));
     if (!c->host)
         return false;
-    /* As the run's own: a state of no sequence stays as it is, and a slot of no point. */
-    if (output && (run->sig.arg[t->sig].rare || slots_has(run->ir, run->sig.arg[t->sig].name)))
+    /* As the run's own: o of no sequence stays as it is, a state of none, and a slot of no point. */
+    if (output && (run->sig.arg[t->sig].rare || run->sig.arg[t->sig].kept_by))
         memset(c->host, 0xff, (size_t)t->count * lathe_dtype_size(dtype));
     for (int64_t k = 0; k < t->count && output && t->arg.dtype == LATHE_I8; k++) /* has no NaN */
         dtype_store(dtype, c->host, k, -1.0);

@@ -162,7 +162,6 @@ expect 0 'o: max abs' '' run linear --problem h=1,t=4,d=8,seqs=0 --verify # no s
 expect 2 '' "argument 'cu': expected it to end at t=4; a backward pass takes tensors without tokens behind the last sequence, given 0" run linear --pass backward --problem h=1,t=4,d=8,seqs=0
 expect 0 'dstate: max abs' '' run gated_delta --pass backward --problem h=2,t=0,d=8,seqs=3,state=f32,dstate_out=f32,dstate=f32 --verify
 expect 2 '' 'expected h to be a multiple of h_k' run linear --problem h=3,h_k=2,t=4,d=8
-expect 2 '' "problem: 'state_index' is not taken: a pool of states has no backward pass" run linear --pass backward --problem h=1,t=4,d=8,state_index=i32
 expect 2 '' "problem: 'states' is not taken: a token makes several updates" run gated_delta_product --problem h=1,t=4,d=8,states=f32
 expect 2 '' "unknown name 'q'; this spec knows dtype, " run linear --problem q=7
 printf 'return linear_attention { inputs = { g = tensor("f32", "b", "h", "t") },\n decay = function(at, x) return -2.0 * x.g(at.b, at.h, at.t) end }\n' >any_sign.lua

@@ -202,7 +202,7 @@ def refusals():
     few = "1 key heads cannot be shared out to 2 ranks; scheme 'gather'"
     refused_alike(no, few, "full", (q, k, k), {"scheme": "heads"})
     x = {"first": torch.zeros(1, 1, dtype=torch.int32), "last": torch.ones(1, 1, dtype=torch.int32)}
-    counts = "it counts queries, by at.row or at.len_q (flamingo.lua:5), and the queries of a rank are not all"
+    counts = "it counts queries, by at.row or at.len_q (line 5 of the spec), and the queries of a rank are not all"
     for scheme in ("gather", "ring"):
         refused_alike(no, f"{counts}; scheme 'heads' serves it", "flamingo", (q, q, q), {"scheme": scheme}, **x)
     refused_alike(no, "no scheme serves it over 2 ranks: heads: 1 key heads", "flamingo", (q, k, k), {}, **x)
@@ -344,7 +344,7 @@ def by_offset():
     op = lathe.load("flao_lrpe")
     _linear(op, (7, 5), False, theta=torch.rand(H_KV, D // 2, dtype=real()), offset=3)
     q = torch.randn(1, 2, 4, 16)
-    counts = "it counts tokens, by at.pos, at.t or at.len_t (flao_lrpe.lua:4)"
+    counts = "it counts tokens, by at.pos, at.t or at.len_t (line 4 of the spec)"
     refused_alike(lathe.UnsupportedError, counts, "flao_lrpe", (q, q, q, q), {})
 
 
