@@ -104,7 +104,8 @@ static lathe_status check_range(const struct host_call *call, int input, const i
     const struct input_range *range = &ir->input[input].range;
     const lathe_arg *many = range->sorted_by[0] ? host_arg(call, range->sorted_by) : NULL;
     const int64_t end = packed_end(call);
-    int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+    int64_t shape[MAX_DIMS];
+    int64_t stride[MAX_DIMS];
     lathe_arg read = *call->input[input];
     for (int d = 0; d < read.ndim; d++) {
         const struct sig_dim *own = &ir->input[input].dim[d];
