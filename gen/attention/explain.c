@@ -12,7 +12,7 @@ static void explain_narrow(struct facts *f, const struct plan *plan)
 {
     const char *const said =
         plan->attention.reads_narrow
-            ? "of 8 bits, and become numbers of the dtype of q as the kernel reads them"
+            ? "of 8 bits, and widened to the dtype of q by the kernel as it reads"
             : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel: less memory at "
               "rest, but more bytes moved than of 16 bits";
     if (!plan->attention.narrow)

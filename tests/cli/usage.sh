@@ -151,7 +151,7 @@ expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
 expect 2 '' "--pass: expected forward, backward or combine, given 'sideways'" "$LATHE" explain causal --pass sideways
 for name in attention attention_fwd_sm80, rowwise,nonsense ''; do
-    expect 2 '' "--template: expected one of attention_selected attention_decode " "$LATHE" explain causal --template "$name"
+    expect 2 '' "--template: expected one of attention_selected attention_decode_narrow " "$LATHE" explain causal --template "$name"
 done
 expect 2 '' "--template: expected one of" "$LATHE" run causal --device host --template nonsense --problem q=3
 expect 0 'template      attention_fwd_sm80' '' "$LATHE" explain causal --template rowwise,attention_fwd_sm80
