@@ -6,6 +6,7 @@
 #include "runtime/dist/choose.h"
 #include "runtime/jit/jit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,7 @@ static void forget(struct lathe_dist *d)
     d->kernel = NULL;
     d->n_kernels = 0;
     d->n_sends = 0;
+    d->groups = 0;
     d->sent = d->bytes = d->kernel_bytes = 0;
     d->scheme = NULL;
 }
@@ -161,12 +163,15 @@ static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const l
 
 static void describe(struct lathe_dist *d, const char *others)
 {
+    char groups[48] = "";
+    if (d->groups > 0)
+        snprintf(groups, sizeof groups, ", by %d groups of heads", d->groups);
     (void)lathe__print(
         d->info, sizeof d->info,
-        "scheme %s, rank %d of %d, %s shards: a launch sends %zu bytes to other ranks in %d calls, "
+        "scheme %s, rank %d of %d, %s shards%s: a launch sends %zu bytes to other ranks in %d calls, "
         "launches %d kernels and takes a workspace of %zu bytes\n%s",
         d->scheme->name, d->t.rank, d->t.ranks, d->o.shards == LATHE_SHARDS_ZIGZAG ? "zigzag" : "contiguous",
-        d->sent, d->n_sends, d->n_kernels, d->bytes + d->kernel_bytes, others);
+        groups, d->sent, d->n_sends, d->n_kernels, d->bytes + d->kernel_bytes, others);
 }
 
 struct trial {

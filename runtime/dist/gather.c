@@ -12,22 +12,60 @@ struct group {        /* of heads that are gathered together */
     int64_t each;     /* query heads of a key head */
 };
 
-/* k, v or k2 of all ranks, of a group of heads: shaped like `own`, with all keys. */
-static lathe_status gather(struct walk *w, const struct group *g, struct tensor own, struct tensor *all)
+struct turn { /* buffers of a group; where keys travel beside computing, two take turns */
+    size_t at;
+    struct tensor packed[KEYED][MOST_PIECES]; /* the rank's own keys, */
+    struct tensor all[KEYED];                 /* and those of all ranks; name NULL: there is none */
+    struct tensor sum[KEYED];                 /* of their gradients; name NULL: none is asked */
+    struct tensor home[KEYED][MOST_PIECES];
+};
+
+static void make_turn(struct walk *w, const struct group *g, struct turn *t)
 {
     const struct lathe_dist *d = w->d;
     struct stretch piece[MOST_PIECES];
     const int n = lathe__dist_pieces(d, true, d->t.rank, piece);
-    own = lathe__dist_slice(own, 1, g->first, g->n);
-    *all = lathe__dist_by_token(w, own, own.dtype, g->n, d->kv_all);
-    for (int i = 0; i < n; i++) {
-        const size_t mark = w->used;
-        const struct tensor packed = lathe__dist_by_token(w, own, own.dtype, g->n, piece[i].n);
-        TRY(lathe__dist_copy(w, packed, lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
-        TRY(lathe__dist_gather_tokens(w, true, i, *all, packed));
-        w->used = mark;
+    t->at = w->used;
+    for (int s = 0; s < KEYED; s++) {
+        const struct tensor own = lathe__dist_arg(w, lathe__dist_keyed[s]);
+        const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[s]);
+        t->all[s] = own;
+        t->sum[s] = to;
+        if (own.name)
+            t->all[s] = lathe__dist_by_token(w, own, own.dtype, g->n, d->kv_all);
+        for (int i = 0; i < n && own.name; i++)
+            t->packed[s][i] = lathe__dist_by_token(w, own, own.dtype, g->n, piece[i].n);
+        if (to.name)
+            t->sum[s] = lathe__dist_by_token(w, t->all[s], lathe__dist_wide(to.dtype), g->n, d->kv_all);
+        for (int i = 0; i < n && to.name; i++)
+            t->home[s][i] = lathe__dist_by_token(w, t->sum[s], t->sum[s].dtype, g->n, piece[i].n);
     }
-    return LATHE_OK;
+}
+
+/* k, v and k2 of all ranks, of a group of heads: they travel on the side, from where it is marked. */
+static lathe_status fetch(struct walk *w, const struct group *g, struct turn *t)
+{
+    const lathe_stream stream = w->stream;
+    const size_t used = w->used;
+    struct stretch piece[MOST_PIECES];
+    const int n = lathe__dist_pieces(w->d, true, w->d->t.rank, piece);
+    lathe_status status = LATHE_OK;
+    w->used = t->at;
+    make_turn(w, g, t);
+    w->used = used;
+    for (int s = 0; s < KEYED; s++)
+        for (int i = 0; i < n && t->all[s].name; i++) {
+            const struct tensor own =
+                lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed[s]), 1, g->first, g->n);
+            TRY(lathe__dist_copy(w, t->packed[s][i], lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
+        }
+    TRY(lathe__dist_side_waits(w));
+    w->stream = lathe__dist_side(w);
+    for (int s = 0; s < KEYED && status == LATHE_OK; s++)
+        for (int i = 0; i < n && t->all[s].name && status == LATHE_OK; i++)
+            status = lathe__dist_gather_tokens(w, true, i, t->all[s], t->packed[s][i]);
+    w->stream = stream;
+    return status != LATHE_OK ? status : lathe__dist_mark_side(w);
 }
 
 /* Of the caller's tensors those with query heads: the group's. */
@@ -86,58 +124,73 @@ static lathe_status launch_pieces(struct walk *w, const struct group *g, const s
     return LATHE_OK;
 }
 
-/* Sums of all keys -> the caller's dk or dv of its own. */
-static lathe_status scatter(struct walk *w, const struct group *g, struct tensor all, struct tensor to)
+static lathe_status send_home(struct walk *w, const struct group *g, const struct turn *t)
 {
     struct stretch piece[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, true, w->d->t.rank, piece);
-    to = lathe__dist_slice(to, 1, g->first, g->n);
-    for (int i = 0; i < n; i++) {
-        const size_t mark = w->used;
-        const struct tensor own = lathe__dist_by_token(w, all, all.dtype, g->n, piece[i].n);
-        TRY(lathe__dist_scatter_tokens(w, i, own, all));
-        TRY(lathe__dist_copy(w, lathe__dist_slice(to, 2, piece[i].local, piece[i].n), own));
-        w->used = mark;
-    }
-    return LATHE_OK;
-}
-
-static lathe_status group_steps(struct walk *w, const struct group *g)
-{
-    struct tensor all[KEYED];
-    struct tensor sum[KEYED];
-    for (int s = 0; s < KEYED; s++) {
-        const struct tensor own = lathe__dist_arg(w, lathe__dist_keyed[s]);
-        all[s] = own;
-        if (own.name)
-            TRY(gather(w, g, own, &all[s]));
-    }
-    for (int s = 0; s < KEYED; s++) {
-        const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[s]);
-        sum[s] = to;
-        if (to.name)
-            sum[s] = lathe__dist_by_token(w, all[s], lathe__dist_wide(to.dtype), g->n, w->d->kv_all);
-    }
-    TRY(launch_pieces(w, g, all, sum));
     for (int s = 0; s < KEYED; s++)
-        if (sum[s].name)
-            TRY(scatter(w, g, sum[s], lathe__dist_arg(w, lathe__dist_keyed_back[s])));
+        for (int i = 0; i < n && t->sum[s].name; i++) {
+            const struct tensor to =
+                lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed_back[s]), 1, g->first, g->n);
+            TRY(lathe__dist_scatter_tokens(w, i, t->home[s][i], t->sum[s]));
+            TRY(lathe__dist_copy(w, lathe__dist_slice(to, 2, piece[i].local, piece[i].n), t->home[s][i]));
+        }
     return LATHE_OK;
 }
 
+/* Sums of all keys -> the caller's dk and dv of its own, on the side. */
+static lathe_status scatter(struct walk *w, const struct group *g, const struct turn *t)
+{
+    const lathe_stream stream = w->stream;
+    if (w->d->pass != LATHE_BACKWARD)
+        return LATHE_OK;
+    TRY(lathe__dist_side_waits(w));
+    w->stream = lathe__dist_side(w);
+    const lathe_status status = send_home(w, g, t);
+    w->stream = stream;
+    return status;
+}
+
+static int64_t heads_at_once(const struct lathe_dist *d)
+{
+    if (d->o.heads_at_once > 0)
+        return d->o.heads_at_once < d->h_kv ? d->o.heads_at_once : d->h_kv;
+    return d->o.side && d->h_kv % 2 == 0 ? d->h_kv / 2 : d->h_kv;
+}
+
+static struct group group_of(const struct lathe_dist *d, int64_t number)
+{
+    const int64_t at_once = heads_at_once(d);
+    const int64_t first = number * at_once;
+    return (struct group){first, d->h_kv - first < at_once ? d->h_kv - first : at_once, d->h / d->h_kv};
+}
+
+/* With a side the keys of the next group travel, and the sums of the last one, while this one computes. Its
+   buffers are those of the group before the last, whose sums went home ahead of the keys that are marked. */
 static lathe_status steps(struct walk *w)
 {
-    const struct lathe_dist *d = w->d;
-    const int64_t at_once = d->o.heads_at_once > 0 ? d->o.heads_at_once : d->h_kv;
+    const int64_t groups = (w->d->h_kv + heads_at_once(w->d) - 1) / heads_at_once(w->d);
+    const int turns = w->d->o.side && groups > 1 ? 2 : 1;
+    struct turn turn[2];
+    struct group g = group_of(w->d, 0);
     w->shares = true;
     TRY(lathe__dist_clear_shares(w));
-    for (int64_t h = 0; h < d->h_kv; h += at_once) {
-        const struct group g = {h, d->h_kv - h < at_once ? d->h_kv - h : at_once, d->h / d->h_kv};
-        const size_t mark = w->used;
-        TRY(group_steps(w, &g));
-        w->used = mark;
+    for (int i = 0; i < turns; i++)
+        make_turn(w, &g, &turn[i]);
+    TRY(fetch(w, &g, &turn[0]));
+    for (int64_t i = 0; i < groups; i++) {
+        const struct group next = group_of(w->d, i + 1);
+        struct turn *const here = &turn[i % turns];
+        TRY(lathe__dist_wait_for_mark(w));
+        if (turns > 1 && i + 1 < groups)
+            TRY(fetch(w, &next, &turn[(i + 1) % turns]));
+        TRY(launch_pieces(w, &g, here->all, here->sum));
+        TRY(scatter(w, &g, here));
+        if (turns == 1 && i + 1 < groups)
+            TRY(fetch(w, &next, here));
+        g = next;
     }
-    return LATHE_OK;
+    return lathe__dist_wait_for_side(w);
 }
 
-const struct scheme lathe__dist_gather = {"gather", steps, false};
+const struct scheme lathe__dist_gather = {"gather", steps, true};

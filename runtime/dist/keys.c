@@ -24,23 +24,36 @@ static struct tensor own_part(const struct walk *w, struct tensor t)
     return t;
 }
 
-static lathe_status gather_parts(struct walk *w, struct tensor t)
+/* Parts of all ranks, [ranks,b,h,q,..]: a rank's o and rows lie one behind the other, and travel together. */
+static void make_parts(struct walk *w, struct tensor *os, struct tensor *rows)
+{
+    const size_t begin = w->used;
+    *os = lathe__dist_part_o(w, 1, w->d->q_all);
+    *rows = lathe__dist_part_rows(w, 1, w->d->q_all);
+    const size_t each = w->used - begin;
+    (void)lathe__dist_alloc(w, (size_t)(w->d->t.ranks - 1) * each);
+    os->shape[0] = rows->shape[0] = w->d->t.ranks;
+    os->stride[0] = rows->stride[0] = (int64_t)(each / lathe_dtype_size(os->dtype));
+}
+
+static lathe_status gather_parts(struct walk *w, struct tensor os)
 {
     size_t place[LATHE_MOST_RANKS];
     size_t bytes[LATHE_MOST_RANKS];
-    const size_t each = (size_t)t.stride[0] * lathe_dtype_size(t.dtype);
+    const size_t each = (size_t)os.stride[0] * lathe_dtype_size(os.dtype);
     for (int r = 0; r < w->d->t.ranks; r++) {
         place[r] = (size_t)r * each;
         bytes[r] = each;
     }
-    return lathe__dist_all_gather(w, t.data, place, bytes, own_part(w, t).data);
+    return lathe__dist_all_gather(w, os.data, place, bytes, own_part(w, os).data);
 }
 
 static lathe_status forward(struct walk *w)
 {
-    const struct tensor os = lathe__dist_part_o(w, w->d->t.ranks, w->d->q_all);
-    const struct tensor rows = lathe__dist_part_rows(w, w->d->t.ranks, w->d->q_all);
+    struct tensor os;
+    struct tensor rows;
     const struct stretch all = {0, 0, w->d->q_all};
+    make_parts(w, &os, &rows);
     struct call c = {0};
     struct local l = own_keys(w);
     l.parts = true;
@@ -48,7 +61,6 @@ static lathe_status forward(struct walk *w)
     lathe__dist_put(&c, own_part(w, rows));
     TRY(lathe__dist_local(w, &c, &l));
     TRY(gather_parts(w, os));
-    TRY(gather_parts(w, rows));
     return lathe__dist_combine(w, &all, os, rows);
 }
 

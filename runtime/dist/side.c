@@ -48,26 +48,43 @@ lathe_stream lathe__dist_side(const struct walk *w)
     return w->d->event[SIDE] ? w->d->o.side : w->stream;
 }
 
-static lathe_status wait_for(struct walk *w, int which, lathe_stream later, lathe_stream earlier)
+/* The device is the current one during a launch. */
+static lathe_status record(struct walk *w, int which, lathe_stream earlier)
 {
     const struct driver *driver = w->d->ctx->driver;
-    bool pushed = false;
     if (!w->d->event[SIDE] || w->dry)
         return LATHE_OK;
-    TRY(lathe__context_enter(driver, w->d->ctx->context, &pushed, w->err));
-    int result = driver->cuEventRecord(w->d->event[which], earlier);
-    if (result == CU_SUCCESS)
-        result = driver->cuStreamWaitEvent(later, w->d->event[which], 0);
-    lathe__context_leave(driver, pushed);
-    return lathe__driver_check(driver, result, "cuStreamWaitEvent", w->err);
+    return lathe__driver_check(driver, driver->cuEventRecord(w->d->event[which], earlier), "cuEventRecord",
+                               w->err);
+}
+
+static lathe_status wait_for(struct walk *w, int which, lathe_stream later)
+{
+    const struct driver *driver = w->d->ctx->driver;
+    if (!w->d->event[SIDE] || w->dry)
+        return LATHE_OK;
+    return lathe__driver_check(driver, driver->cuStreamWaitEvent(later, w->d->event[which], 0),
+                               "cuStreamWaitEvent", w->err);
 }
 
 lathe_status lathe__dist_side_waits(struct walk *w)
 {
-    return wait_for(w, STREAM, w->d->o.side, w->stream);
+    TRY(record(w, STREAM, w->stream));
+    return wait_for(w, STREAM, w->d->o.side);
+}
+
+lathe_status lathe__dist_mark_side(struct walk *w)
+{
+    return record(w, SIDE, w->d->o.side);
+}
+
+lathe_status lathe__dist_wait_for_mark(struct walk *w)
+{
+    return wait_for(w, SIDE, w->stream);
 }
 
 lathe_status lathe__dist_wait_for_side(struct walk *w)
 {
-    return wait_for(w, SIDE, w->stream, w->d->o.side);
+    TRY(lathe__dist_mark_side(w));
+    return lathe__dist_wait_for_mark(w);
 }

@@ -28,6 +28,12 @@ bool lathe__spec_by_query(const lathe_spec *spec, int *line)
     return places_by_query(spec->ir, line);
 }
 
+bool lathe__spec_by_head(const lathe_spec *spec, int *line)
+{
+    *line = linear_head_line(spec->ir);
+    return *line < 0;
+}
+
 int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size)
 {
     if (lathe__arg_find(&spec->sig[LATHE_FORWARD], "state_out", 0) < 0)

@@ -71,6 +71,8 @@ ROWS = [
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
+    Row("states gated_delta, 2 heads", "gated_delta", "states", 32768, backward=False, heads_at_once=2, bars=(0.90,)),
+    Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
 ]
 
 
@@ -274,7 +276,7 @@ def measure(world, options):
             if not wrong:
                 rows.setdefault(f"{row.name}, {row.tokens} tokens of each", {})[way] = f"{rate:.3f} ({every:.3f}, {one:.3f})"
             if world.rank == 0:
-                print(f"{row.name:20} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, rate {rate:.3f} "
+                print(f"{row.name:27} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, rate {rate:.3f} "
                       f"(bar {bar:.2f}) error {error:.1e}{' WRONG' if wrong else ''}", flush=True)
         torch.cuda.empty_cache()
         if world.rank == 0 and options.verbose:

@@ -147,6 +147,50 @@ TEST(states_without_ends)
         }
 }
 
+/* By groups of heads: every rank begins before the one ahead of it has done all. */
+TEST(states_are_handed_on_by_groups_of_heads)
+{
+    static const char *const SPEC[] = {"gated_delta",
+                                       "kda",
+                                       "gla",
+                                       "linear_elu",
+                                       "mamba2",
+                                       "delta_rule",
+                                       "return linear_attention { reverse = true, inputs = { g = "
+                                       "tensor('float', 'b', 'h', 't', { grad = true }) }, "
+                                       "decay = function(at, x) return x.g(at.b, at.h, at.t) end }"};
+    static const char *const END[] = {"state", "norm", "state_out", "norm_out"};
+    for (int i = 0; i < 7; i++)
+        for (int ends = 0; ends < 4; ends++) { /* with and without states ahead and behind */
+            struct bench b;
+            open_bench(&b, SPEC[i], TOKENS);
+            for (int e = 0; e < 4; e++)
+                if (find(&b, END[e]) && ((e < 2 && (ends & 1)) || (e >= 2 && (ends & 2))))
+                    find(&b, END[e])->name[0] = '-';
+            b.options.heads_at_once = 1;
+            whole(&b, LATHE_FORWARD);
+            for (int ranks = 2; ranks <= 4; ranks++) {
+                run(&b, ranks, EDGE[ranks - 1], EDGE[ranks - 1]);
+                compare(&b, SPEC[i], 0);
+                CHECK(strstr(b.info, "by 2 groups of heads") != NULL);
+            }
+            close_bench(&b);
+        }
+}
+
+/* What formulas do with a head's number would come out otherwise in a group. */
+TEST(states_of_all_heads_where_formulas_count_them)
+{
+    struct bench b;
+    open_bench(&b, "retention_linear", TOKENS);
+    b.options.heads_at_once = 1;
+    whole(&b, LATHE_FORWARD);
+    run(&b, 3, EDGE[2], EDGE[2]);
+    compare(&b, "retention_linear", 1e-9);
+    CHECK(strstr(b.info, "groups of heads") == NULL);
+    close_bench(&b);
+}
+
 TEST(states_go_either_way_and_fade_by_either_channel)
 {
     states_of("return linear_attention { reverse = true, inputs = { g = tensor('float', 'b', 'h', 't', { "
@@ -398,16 +442,22 @@ TEST(caches_of_8_bits_travel_as_they_are)
 /* Groups of one key head at a time are the same, bit for bit. */
 TEST(gather_by_groups_of_heads)
 {
-    for (int pass = 0; pass < 2; pass++) {
+    for (int way = 0; way < 8; way++) {
         struct bench b;
-        open_bench(&b, "alibi", 6);
+        const bool zigzag = way & 2;
+        open_bench(&b, "alibi", zigzag ? TOKENS : 6);
         b.options.scheme = LATHE_SCHEME_GATHER;
-        b.options.heads_at_once = 1;
+        b.options.shards = zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
+        if (way & 4)
+            b.options.side =
+                (void *)&b; /* two sets of buffers take turns; the host device has one order of things */
+        else
+            b.options.heads_at_once = 1;
         whole(&b, LATHE_FORWARD);
-        if (pass)
+        if (way & 1)
             whole(&b, LATHE_BACKWARD);
-        run(&b, 3, Q_EDGE[2], EDGE[2]);
-        compare(&b, "alibi", pass ? 1e-9 : 0);
+        run(&b, 3, zigzag ? EVEN[2] : Q_EDGE[2], zigzag ? EVEN[2] : EDGE[2]);
+        compare(&b, "alibi", way & 1 ? 1e-9 : 0);
         close_bench(&b);
     }
 }
