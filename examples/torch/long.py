@@ -220,7 +220,7 @@ def read_options(words=None):
     if wrong := [scheme for scheme in o.scheme.split(",") if scheme not in ORDER]:
         p.error(f"--scheme: expected some of {', '.join(ORDER)}, given {', '.join(wrong)}")
     o.ranks = o.ranks or (2 if on_cpu else torch.cuda.device_count())
-    o.by, o.words, o.seed, o.rate = "torch", 256, 1, 0.2 if on_cpu else 0.1
+    o.by, o.words, o.seed, o.rate = "torch", 256, 1, 0.2 if on_cpu else 0.01
     o.dtype, o.rounding = (torch.float64, 1e-5) if on_cpu else (torch.bfloat16, 1e-2)
     return o
 

@@ -14,9 +14,8 @@ struct group {        /* of heads that are gathered together */
 
 struct turn { /* buffers of a group; where keys travel beside computing, two take turns */
     size_t at;
-    struct tensor packed[KEYED][MOST_PIECES]; /* the rank's own keys, */
-    struct tensor all[KEYED];                 /* and those of all ranks; name NULL: there is none */
-    struct tensor sum[KEYED];                 /* of their gradients; name NULL: none is asked */
+    struct tensor all[KEYED]; /* keys of all ranks; name NULL: there is none */
+    struct tensor sum[KEYED]; /* of their gradients; name NULL: none is asked */
     struct tensor home[KEYED][MOST_PIECES];
 };
 
@@ -33,13 +32,17 @@ static void make_turn(struct walk *w, const struct group *g, struct turn *t)
         t->sum[s] = to;
         if (own.name)
             t->all[s] = lathe__dist_by_token(w, own, own.dtype, g->n, d->kv_all);
-        for (int i = 0; i < n && own.name; i++)
-            t->packed[s][i] = lathe__dist_by_token(w, own, own.dtype, g->n, piece[i].n);
         if (to.name)
             t->sum[s] = lathe__dist_by_token(w, t->all[s], lathe__dist_wide(to.dtype), g->n, d->kv_all);
         for (int i = 0; i < n && to.name; i++)
             t->home[s][i] = lathe__dist_by_token(w, t->sum[s], t->sum[s].dtype, g->n, piece[i].n);
     }
+}
+
+/* The rank's own keys lie in their place among all from the beginning: nothing is sent to itself. */
+static struct tensor own_place(const struct turn *t, int s, const struct stretch *piece)
+{
+    return lathe__dist_slice(t->all[s], 2, piece->first, piece->n);
 }
 
 /* k, v and k2 of all ranks, of a group of heads: they travel on the side, from where it is marked. */
@@ -57,13 +60,14 @@ static lathe_status fetch(struct walk *w, const struct group *g, struct turn *t)
         for (int i = 0; i < n && t->all[s].name; i++) {
             const struct tensor own =
                 lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed[s]), 1, g->first, g->n);
-            TRY(lathe__dist_copy(w, t->packed[s][i], lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
+            TRY(lathe__dist_copy(w, own_place(t, s, &piece[i]),
+                                 lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
         }
     TRY(lathe__dist_side_waits(w));
     w->stream = lathe__dist_side(w);
     for (int s = 0; s < KEYED && status == LATHE_OK; s++)
         for (int i = 0; i < n && t->all[s].name && status == LATHE_OK; i++)
-            status = lathe__dist_gather_tokens(w, true, i, t->all[s], t->packed[s][i]);
+            status = lathe__dist_gather_tokens(w, true, i, t->all[s], own_place(t, s, &piece[i]));
     w->stream = stream;
     return status != LATHE_OK ? status : lathe__dist_mark_side(w);
 }

@@ -33,7 +33,8 @@ static void token_places(const struct walk *w, const struct route *r, int piece,
     }
 }
 
-/* A buffer of this rank's piece for each rank's heads; places from the first one. */
+/* A buffer of this rank's piece for each other rank's heads; places from the first one. Its own share is
+   copied from place to place, and not sent. */
 static char *pack_places(struct walk *w, const struct route *r, const struct stretch *piece,
                          struct tensor *packed, size_t *place, size_t *bytes)
 {
@@ -43,6 +44,10 @@ static char *pack_places(struct walk *w, const struct route *r, const struct str
         int64_t n;
         heads_of(w, r, k, &first, &n);
         place[k] = w->used - begin;
+        bytes[k] = 0;
+        packed[k] = lathe__dist_slice(r->all, 2, piece->first, piece->n);
+        if (k == w->d->t.rank)
+            continue;
         packed[k] = lathe__dist_by_token(w, r->own, r->own.dtype, n, piece->n);
         bytes[k] = (size_t)piece->n * lathe__dist_token_bytes(packed[k]);
     }
@@ -75,6 +80,7 @@ static lathe_status move_piece(struct walk *w, const struct route *r, int number
     size_t bytes[LATHE_MOST_RANKS];
     char *const pack = pack_places(w, r, piece, packed, pack_place, pack_bytes);
     token_places(w, r, number, place, bytes);
+    bytes[w->d->t.rank] = 0;
     if (in) {
         TRY(copy_packed(w, r, piece, packed, true));
         TRY(lathe__dist_all_to_all(w, r->all.data, place, bytes, pack, pack_place, pack_bytes));

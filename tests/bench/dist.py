@@ -6,6 +6,7 @@
 A process a GPU. The whole problem is computed by an ordinary call as well, on every GPU at the same time; rate is its time over
 that of the scheme and the number of ranks, so 1.00 is a scheme that costs nothing. Before each burst all wait for each other, and a
 burst takes as long as it takes the slowest; the two take turns. Results are compared with the ordinary call's on the same GPU.
+Of states a burst is one launch: of several, a rank that waits for the state of one would be done with another.
 bf16, D 128. Needs two GPUs, torch and NCCL (77: not here).
 """
 
@@ -162,12 +163,12 @@ class World:
         stop.synchronize()
         return self.slowest(start.elapsed_time(stop) / n)
 
-    def measure(self, calls, rounds, burst_ms):
-        """{name: median}; all ranks come to the same numbers of launches."""
+    def measure(self, calls, rounds, burst_ms, single):
+        """{name: median}; all ranks come to the same numbers of launches. single: one a burst."""
         counts, samples = {}, {name: [] for name in calls}
         for name, call in calls.items():
             self.burst(call, 2)
-            counts[name] = max(2, min(200, math.ceil(burst_ms / self.burst(call, 2))))
+            counts[name] = 1 if single else max(2, min(200, math.ceil(burst_ms / self.burst(call, 2))))
         for _ in range(rounds):
             for name, call in calls.items():
                 samples[name].append(self.burst(call, counts[name]))
@@ -254,7 +255,8 @@ def run_row(world, row, options):
         all_of_them()
         torch.cuda.synchronize()
         error = world.slowest(problem.error(wanted))
-        times = world.measure({"one": one, "all": all_of_them}, options.rounds, options.burst)
+        single = row.scheme == "states"
+        times = world.measure({"one": one, "all": all_of_them}, options.rounds * (4 if single else 1), options.burst, single)
         made.append(("backward" if backward else "forward", times["one"], times["all"], error))
         if world.rank == 0 and options.verbose:
             print(all_of_them.info, end="", file=sys.stderr, flush=True)

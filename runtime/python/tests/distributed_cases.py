@@ -36,7 +36,7 @@ def here(x):
 
 def drawn(op, operands):
     """Inputs of a spec that the library takes beside these operands: see lathe.draw. Floats are f64."""
-    given = {n: x.detach().cpu().numpy() for n, x in operands.items()}
+    given = {n: x.detach().cpu().double().numpy() for n, x in operands.items()}
     missing = [a for a in op.forward.arguments if a.is_input and a.role != c.RESULT]
     if op.kind == "attention":
         missing = [a for a in missing if not a.optional or "d" + a.name in op.gradient.by_name]
