@@ -50,11 +50,10 @@ void linear_declare_mod(struct emitter *e, const struct layout *l);
 void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l);
 /* given_q or given_k: as it was given, where it is prepared. */
 void linear_given(struct params *p, const struct layout *l, int t);
-/* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
-void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
-/* The same of a state of the forward pass, and which state a sequence has, where it may be read from one slot
-   of a pool and written to another; and the header of that, ahead of all structs. */
+/* The same of a state, or a gradient of one, that may be in a slot of a pool; which state a sequence has in
+   the forward pass, where it may be read from one slot and written to another; and the header of that, ahead
+   of all structs. */
 void linear_state_of_slot(struct params *p, const struct emitter *e, const char *prefix, const char *name,
                           int dims);
 void linear_slots(struct params *p, const struct emitter *e);

@@ -185,6 +185,7 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
     e->more_roots = list.root;
     e->n_more_roots = list.n;
     e->mark_more = mark_roots;
+    linear_include_slots(e);
     emit_inputs_struct(e);
     emit_linear_grads(e, b);
     emit_linear_back_launches(e, b, plan, out, &runs);

@@ -181,12 +181,12 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_strides(&p, "dout", &r->dout);
     for (int t = 0; t < TENSOR_O; t++)
         optional_place(&p, GRADIENT[t], &r->grad[t]);
-    linear_state(&p, r->e, "const ", "state", 4);
-    linear_state(&p, r->e, "const ", "norm", 3);
-    linear_state(&p, r->e, "const ", "dstate_out", 4);
-    linear_state(&p, r->e, "const ", "dnorm_out", 3);
-    linear_state(&p, r->e, "", "dstate", 4);
-    linear_state(&p, r->e, "", "dnorm", 3);
+    linear_state_of_slot(&p, r->e, "const ", "state", 4);
+    linear_state_of_slot(&p, r->e, "const ", "norm", 3);
+    linear_state_of_slot(&p, r->e, "const ", "dstate_out", 4);
+    linear_state_of_slot(&p, r->e, "const ", "dnorm_out", 3);
+    linear_state_of_slot(&p, r->e, "", "dstate", 4);
+    linear_state_of_slot(&p, r->e, "", "dnorm", 3);
     const struct linear_template *template = r->plan->row->linear;
     for (int k = 0; k < (template->few_buffers ? BUFFERS_OF_ALL : BUFFERS); k++) {
         const char *type = k >= BUFFERS_OF_ALL && k < SUMS ? "void" : "float";

@@ -12,7 +12,8 @@
 
 /* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. prefix: "const
    " of what is read. */
-void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name, int dims)
+static void linear_state(struct params *p, const struct emitter *e, const char *prefix, const char *name,
+                         int dims)
 {
     char type[32];
     static const char *const suffix[] = {"b", "h", "i", "j"};
@@ -54,10 +55,12 @@ void linear_index(struct params *p, const struct emitter *e, const char *name)
 
 /* ---- read from one slot of a pool, and written to another -------------------------------------------- */
 
-/* Is a state read from one slot of a pool and written to another? */
+/* Is a state read from one slot of a pool and written to another? A backward pass finds states of any pool
+ * so. */
 static bool has_two_slots(const struct emitter *e)
 {
-    return problem_has(e->problem, lathe__arg_find(e->sig, "state_out_index", 0));
+    const bool written = problem_has_named(e->sig, e->problem, "state_out_index");
+    return written || (e->sig->backward && problem_has_named(e->sig, e->problem, "state_index"));
 }
 
 void linear_include_slots(struct emitter *e)
@@ -84,7 +87,14 @@ static void slot_stride(struct params *p, const struct emitter *e, const char *l
     text_add(p->out, "    linear::slot_stride %s_b;\n", name);
 }
 
-/* A state of the forward pass. */
+/* Backward, what is written is the gradient of what was read, and the other way round. */
+static const char *slots_of(const struct emitter *e, const char *name)
+{
+    const bool out = strstr(name, "_out") != NULL;
+    return out && problem_has_named(e->sig, e->problem, "state_out_index") ? "state_out_index"
+                                                                           : "state_index";
+}
+
 void linear_state_of_slot(struct params *p, const struct emitter *e, const char *prefix, const char *name,
                           int dims)
 {
@@ -97,7 +107,7 @@ void linear_state_of_slot(struct params *p, const struct emitter *e, const char 
     }
     snprintf(type, sizeof type, "%s%s", prefix, element_type(e->problem->dtype[DTYPE_STATE]));
     params_pointer(p, type, name, PARAM_ARG_DATA, arg);
-    slot_stride(p, e, prefix[0] ? "state_index" : "state_out_index", name);
+    slot_stride(p, e, slots_of(e, name), name);
     params_strides(p, name, suffix, arg, dims - 1, 1);
 }
 

@@ -136,12 +136,15 @@ static lathe_status take_slots(struct linear_head *head, lathe_error *err)
 {
     const bool two = host_arg(head->call, "state_out_index") != NULL;
     const char *const written = two ? "state_out_index" : "state_index";
+    const bool gradients = host_arg(head->call, "dstate") || host_arg(head->call, "dnorm");
     const int64_t n = host_dim(head->call, SYM_SEQS);
     lathe_status status = take_list(head, "state_index", head->slot, err);
     if (status == LATHE_OK)
         status = take_list(head, written, head->slot_out, err);
     if (status == LATHE_OK && host_arg(head->call, written))
         status = require_own_slots(written, "sequence", head->slot_out, n, err);
+    if (status == LATHE_OK && two && gradients) /* these are written where states are read */
+        status = require_own_slots("state_index", "sequence", head->slot, n, err);
     return status == LATHE_OK && two ? require_unread(head, n, err) : status;
 }
 
@@ -412,6 +415,12 @@ int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence)
     const bool packed = host_arg(head->call, "cu") != NULL;
     return head->x.steps *
            (packed ? head->start[sequence + 1] - head->start[sequence] : host_dim(head->call, SYM_T));
+}
+
+/* A backward pass takes every sequence: one without a state begins with 0. */
+bool linear_is_skipped(const struct linear_head *head, int64_t sequence)
+{
+    return head->slot[sequence] < 0 && head->slot_out[sequence] < 0 && !head->call->sig->backward;
 }
 
 static void load_state(struct linear_head *head)

@@ -138,10 +138,7 @@ struct linear_head { /* one call */
 /* Errors ARG: sequences that fall or do not end at t, a state that there is not or that two have. */
 lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err);
 void linear_head_free(struct linear_head *head);
-static inline bool linear_is_skipped(const struct linear_head *head, int64_t sequence)
-{
-    return head->slot[sequence] < 0 && head->slot_out[sequence] < 0;
-}
+bool linear_is_skipped(const struct linear_head *head, int64_t sequence);
 int64_t linear_head_tokens(const struct linear_head *head, int64_t sequence); /* how many steps it has */
 /* Where step t of the sequence lies in k, v and what is of updates; where in q, o and what is of tokens, and
    in which of q's or o's heads, of which `h` of k's or v's has x.queries. */

@@ -328,10 +328,11 @@ static void load_state_seeds(struct linear_gradient *a)
     for (int k = 0; k < LINEAR_SLOTS; k++)
         memset(b->slot[k], 0, (size_t)x->width[k] * sizeof *b->slot[k]);
     b->scale = 0;
-    for (int i = 0; i < x->d && a->dstate_out.data; i++)
-        host_view_load(&a->dstate_out, head->sequence, head->h, i, x->d_v, b->ds + i * x->d_v);
-    if (a->dnorm_out.data)
-        host_view_load(&a->dnorm_out, 0, head->sequence, head->h, x->d, b->dz);
+    const int64_t slot = head->slot_out[head->sequence];
+    for (int i = 0; i < x->d && a->dstate_out.data && slot >= 0; i++)
+        host_view_load(&a->dstate_out, slot, head->h, i, x->d_v, b->ds + i * x->d_v);
+    if (a->dnorm_out.data && slot >= 0)
+        host_view_load(&a->dnorm_out, 0, slot, head->h, x->d, b->dz);
 }
 
 static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
@@ -339,10 +340,11 @@ static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
     const struct linear_head *head = &a->head;
     const struct linear_tokens *x = &head->x;
     struct linear_back *b = &a->back;
-    for (int i = 0; i < x->d && a->dstate.data; i++)
-        host_view_store(&a->dstate, head->sequence, head->h, i, x->d_v, b->ds + i * x->d_v);
-    if (a->dnorm.data)
-        host_view_store(&a->dnorm, 0, head->sequence, head->h, x->d, b->dz);
+    const int64_t slot = head->slot[head->sequence];
+    for (int i = 0; i < x->d && a->dstate.data && slot >= 0; i++)
+        host_view_store(&a->dstate, slot, head->h, i, x->d_v, b->ds + i * x->d_v);
+    if (a->dnorm.data && slot >= 0)
+        host_view_store(&a->dnorm, 0, slot, head->h, x->d, b->dz);
     linear_at(&a->head, 0);
     const lathe_status status = slots_back(a, NULL, false, err);
     return status == LATHE_OK ? function_back(a, &a->function[OF_SCALE], 1, &b->scale, err) : status;

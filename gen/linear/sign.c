@@ -64,6 +64,15 @@ static void add_states(struct signature *s, const struct ir *ir, enum arg_role r
         add_state(s, role, norm, 3);
 }
 
+/* Which state of a pool each sequence has. */
+static void add_read_slots(struct signature *s)
+{
+    static const enum sym index[] = {SYM_SEQS};
+    struct sig_arg *a = sign_rare(s, ROLE_IN, "state_index", LATHE_I32);
+    if (a)
+        sign_dims(a, index, 1);
+}
+
 static void add_sequences(struct signature *s, bool backward)
 {
     struct sig_arg *cu = sign_rare(s, ROLE_IN, "cu", LATHE_I32);
@@ -71,10 +80,8 @@ static void add_sequences(struct signature *s, bool backward)
         cu->ndim = 1;
         cu->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = 1};
     }
-    static const enum sym index[] = {SYM_SEQS};
-    struct sig_arg *a = backward ? NULL : sign_rare(s, ROLE_IN, "state_index", LATHE_I32);
-    if (a)
-        sign_dims(a, index, 1);
+    if (!backward)
+        add_read_slots(s);
 }
 
 static uint8_t number_of(const struct signature *s, const char *name)
@@ -177,11 +184,13 @@ static void set_kept(struct signature *s)
     static const char *const pair[][2] = {{"o", "cu"},
                                           {"state_out", "state_index"},
                                           {"norm_out", "state_index"},
+                                          {"dstate", "state_index"},
+                                          {"dnorm", "state_index"},
                                           {"states", "states_index"},
                                           {"norms", "states_index"}};
     for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
         const int result = lathe__arg_find(s, pair[i][0], 0);
-        if (result >= 0)
+        if (result >= 0 && lathe__is_result(&s->arg[result]))
             s->arg[result].kept_by = number_of(s, pair[i][1]);
     }
 }
@@ -194,14 +203,8 @@ static const struct sig_absent *absent_names(const struct ir *ir, bool backward)
     {                                                                                                        \
         "kept", why                                                                                          \
     }
-#define POOL(why)                                                                                            \
-    {"state_index", why}, {"state_out_index", why},                                                          \
-    {                                                                                                        \
-        "slots", why                                                                                         \
-    }
     static const struct sig_absent of_backward[] = {
         KEPT("states behind tokens have no backward pass; a backward pass takes state and dstate_out"),
-        POOL("a pool of states has no backward pass; a backward pass takes a state for each sequence"),
         {NULL, NULL}};
     static const struct sig_absent of_all_tokens[] = {
         KEPT("with causal = false every token reads the sum over all, so there are no states behind tokens; "
@@ -211,13 +214,19 @@ static const struct sig_absent *absent_names(const struct ir *ir, bool backward)
         KEPT("a token makes several updates, and states are kept behind tokens of one update alone; "
              "state_out is the state behind the last token"),
         {NULL, NULL}};
+    static const struct sig_absent of_query_heads[] = {
+        KEPT(
+            "several heads of q read each head of the state, and states are kept behind tokens of one alone; "
+            "state_out is the state behind the last token"),
+        {NULL, NULL}};
     static const struct sig_absent of_others[] = {
         {"norms", "a sum of keys is kept beside states with normalise = true alone"}, {NULL, NULL}};
-    return backward                ? of_backward
-           : ir->linear.all_tokens ? of_all_tokens
-           : ir_updates(ir) > 1    ? of_updates
-           : !ir->linear.normalise ? of_others
-                                   : NULL;
+    return backward                 ? of_backward
+           : ir->linear.all_tokens  ? of_all_tokens
+           : ir_updates(ir) > 1     ? of_updates
+           : ir_query_heads(ir) > 1 ? of_query_heads
+           : !ir->linear.normalise  ? of_others
+                                    : NULL;
 }
 
 void sign_linear(struct signature *s, const struct ir *ir, bool backward)
@@ -248,12 +257,12 @@ void sign_linear(struct signature *s, const struct ir *ir, bool backward)
         sign_input_gradients(s, ir);
         add_states(s, ir, ROLE_OUT_OPTIONAL, "dstate", "dnorm");
     }
-    if (!backward)
-        add_written_slots(s);
+    if (backward)
+        add_read_slots(s);
+    add_written_slots(s);
     if (!backward && !ir->linear.all_tokens && ir_steps(ir) == 1)
         add_kept(s, ir);
-    if (!backward)
-        set_kept(s);
+    set_kept(s);
     s->absent = absent_names(ir, backward);
     s->builds_folded = true;
     s->sharing = SHARING_NONE;

@@ -64,8 +64,11 @@ static void place(struct recipe *r, bool gradient)
     back_place_tokens(r, gradient, DLOG, 1);
     back_place_tokens(r, gradient, READS, slices);
     back_place_tokens(r, gradient, WRITES, slices);
-    if (gradient && problem_has(e->problem, lathe__arg_find(e->sig, "dstate_out", 0)))
+    if (gradient && problem_has(e->problem, lathe__arg_find(e->sig, "dstate_out", 0))) {
         back_place_sequences(r, ENDS, 4ll * slices);
+        /* of a sequence that has no slot nothing is written */
+        r->out->buffer[r->buffer[ENDS]].zero = problem_has_named(e->sig, e->problem, "state_index");
+    }
 }
 
 static void again(struct recipe *r)

@@ -103,6 +103,7 @@ expect 0 'slots=300001' '' run linear --problem h=1,t=1,d=1,b=300000,slots=30000
 for spec in linear mamba2 kda gated_delta_product gdn2; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
+expect 0 'dstate: max abs' '' run simple_gla --pass backward --problem dtype=f32,b=3,h=2,t=9,d=8,slots=7,state=f32,dstate_out=f32,dstate=f32,state_out_index=i32 --verify
 # Several heads of q read a state.
 echo 'return linear_attention { query_heads = 4, inputs = { g = tensor("float", "b", "h", "t", { grad = true, range = { -1, 0 } }) },
   decay = function(at, x) return x.g(at.b, at.h, at.t) end }' >heads.lua

@@ -127,6 +127,28 @@ static void add_halves_back(struct case_list *list)
     }
 }
 
+/* Gradients of states of a pool, in their slots; sequences that have none begin with 0. */
+static void add_pools_back(struct case_list *list)
+{
+    static const struct served POOL[] = {
+        {{SPEC(gated_delta)}, "linear_recurrent_bwd", LATHE_BF16, 32, 48, 80},
+        {{SPEC(normalised)}, "linear_recurrent_bwd", LATHE_F32, 64, 40, 80},
+        {{SPEC(by_token)}, "linear_additive_bwd_sm90", LATHE_BF16, 64, 72, 90},
+        {{SPEC(by_key)}, "linear_additive_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(normalised)}, "linear_additive_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(gated_delta)}, "linear_delta_bwd", LATHE_BF16, 64, 72, 80},
+        {{SPEC(gated_delta)}, "linear_delta_bwd_sm90", LATHE_BF16, 64, 72, 90},
+        {{SPEC(keyed_delta)}, "linear_keyed_delta_bwd", LATHE_BF16, 64, 72, 90},
+        {{SPEC(delta_writer)}, "linear_keyed_rule_bwd", LATHE_BF16, 64, 40, 80},
+    };
+    for (int k = 0; k < COUNT(POOL); k++) {
+        add(list, &POOL[k], 130, 3, 7, LAYOUT_PADDED,
+            (struct test_case){.pass = LATHE_BACKWARD, .with = " state_index "});
+        add(list, &POOL[k], 70, 4, 5, LAYOUT_SWAPPED,
+            (struct test_case){.pass = LATHE_BACKWARD, .with = " state_index state_out_index "});
+    }
+}
+
 /* Values as wide as RetNet's. */
 static void add_wide(struct case_list *list)
 {
@@ -165,6 +187,7 @@ void group_served(struct case_list *list)
     add_kept(list);
     add_halves(list);
     add_halves_back(list);
+    add_pools_back(list);
     add_wide(list);
     /* few long sequences in pieces */
     static const int PIECED[] = {2, 5, 6};

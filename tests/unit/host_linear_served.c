@@ -119,6 +119,63 @@ TEST(slots_that_meet_are_refused)
     close_bench(&p.b);
 }
 
+/* Backward, gradients of first states land in the slots that these were read from; those of last states are
+   read where the forward pass wrote these. */
+static lathe_status run_pool_back(struct pool *p, double *state, double *dstate_out, double *dstate)
+{
+    lathe_arg args[MOST_ARGS];
+    int n = select_args(&p->b, 1, "", args);
+    for (int i = 0; i < n; i++) {
+        const char *name = args[i].name;
+        double *const at = strcmp(name, "state") == 0        ? state
+                           : strcmp(name, "dstate_out") == 0 ? dstate_out
+                           : strcmp(name, "dstate") == 0     ? dstate
+                                                             : NULL;
+        if (at) {
+            args[i].data = at;
+            args[i].shape = p->shape;
+        }
+    }
+    args[n++] = (lathe_arg){"state_index", p->read, LATHE_I32, 1, p->n, NULL};
+    args[n++] = (lathe_arg){"state_out_index", p->written, LATHE_I32, 1, p->n, NULL};
+    return host_backward(p->b.ir, &p->b.sig[1], args, n, &p->b.err);
+}
+
+TEST(gradients_of_states_land_in_their_slots)
+{
+    static const int32_t read[] = {4, -1, 0, 1};
+    static const int32_t written[] = {2, 5, -1, 3};
+    double dlast[SLOTS * STATE];
+    double dstate[SLOTS * STATE];
+    double dk[24];
+    struct pool p;
+    open_pool(&p, read, written);
+    for (int i = 0; i < SLOTS * STATE; i++) {
+        dlast[i] = 2 * unit(&p.b) - 1;
+        dstate[i] = 7.0;
+    }
+    run_alone(&p);
+    for (int i = 0; i < 4 * STATE; i++)
+        data(&p.b, "dstate_out")[i] =
+            written[i / STATE] < 0 ? 0.0 : dlast[written[i / STATE] * STATE + i % STATE];
+    CHECK(run(&p.b, 1) == LATHE_OK);
+    memcpy(dk, data(&p.b, "dk"), sizeof dk);
+    CHECK(run_pool_back(&p, p.first, dlast, dstate) == LATHE_OK);
+    for (int i = 0; i < 24; i++)
+        CHECK_CLOSE(data(&p.b, "dk")[i], dk[i], 1e-15);
+    for (int i = 0; i < SLOTS * STATE; i++) {
+        const int slot = i / STATE;
+        const int from = slot == 4 ? 0 : slot == 0 ? 2 : slot == 1 ? 3 : -1;
+        CHECK_CLOSE(dstate[i], from < 0 ? 7.0 : data(&p.b, "dstate")[from * STATE + i % STATE], 1e-15);
+    }
+    p.read[3] = 0;
+    CHECK(run_pool_back(&p, p.first, dlast, dstate) == LATHE_ARG);
+    CHECK_HAS(p.b.err.text,
+              "argument 'state_index': expected a state of its own for each sequence, given 0 for "
+              "sequences 2 and 3");
+    close_bench(&p.b);
+}
+
 /* Tokens behind the last sequence are not read, and o is left alone there. */
 TEST(sequences_may_end_before_the_tensors)
 {

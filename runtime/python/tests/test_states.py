@@ -39,6 +39,20 @@ def test_states_behind_tokens(tokens):
         np.testing.assert_allclose(states.reshape(B, T, 2, D, D)[:, n - 1], last, atol=1e-13)
 
 
+def test_gradients_of_states_land_in_their_slots(tokens):
+    """What a call makes is of zeros where no sequence has a slot."""
+    gla, rng = lathe.load("simple_gla"), np.random.default_rng(9)
+    pool, last = (rng.standard_normal((6, 2, D, D)) for _ in range(2))
+    do, read, written = rng.standard_normal((B, 2, T, D)), [4, 1, 0], [2, 1, 5]
+    alone = gla.backward(**tokens, do=do, state=pool[read], dstate_out=last[written], dk=True, dstate=True)
+    index = lambda slots: np.array(slots, np.int32)
+    made = gla.backward(**tokens, do=do, state=pool, dstate_out=last, state_index=index(read),
+                        state_out_index=index(written), dk=True, dstate=True)  # fmt: skip
+    np.testing.assert_allclose(made.dk, alone.dk, atol=1e-13)
+    np.testing.assert_allclose(made.dstate[read], alone.dstate, atol=1e-13)
+    assert (made.dstate[[2, 3, 5]] == 0).all()
+
+
 def test_sequences_end_before_the_tensors(tokens):
     flat = {name: np.ascontiguousarray(t[:1]) for name, t in tokens.items()}
     whole = lathe.load("simple_gla")(**{name: t[:, :, :3] for name, t in flat.items()})
@@ -166,9 +180,8 @@ def test_states_that_a_spec_has_not_say_why(tokens):
     qkv = {n: tokens[n] for n in "qkv"}
     with pytest.raises(lathe.ArgumentError, match="'states': not taken: with causal = false every token reads"):
         lathe.compile("return linear_attention { causal = false }")(**qkv, states=np.zeros((2, 2, D, D)))
-    linear = lathe.load("linear")
-    with pytest.raises(lathe.ArgumentError, match="'state_index': not taken: a pool of states has no backward pass"):
-        linear.backward(**qkv, do=tokens["v"], state_index=np.zeros(B, np.int32))
+    with pytest.raises(lathe.ArgumentError, match="'states': not taken: states behind tokens have no backward pass"):
+        lathe.load("linear").backward(**qkv, do=tokens["v"], states=np.zeros((2, 2, D, D)))
     pytest.importorskip("torch")
     from lathe import torch as ours
 
