@@ -123,6 +123,30 @@ static void add_few_dims(struct case_list *list)
         }
 }
 
+/* Codes of every size, the largest and those that are no number among them, by every kernel that widens. */
+static void add_codes(struct case_list *list)
+{
+    static const struct inline_spec LOUD = {
+        "loud", "return attention { score_mod = function(s) return s * 0.0001 end }\n"};
+    static const struct {
+        const char *template_name;
+        lathe_dtype dtype;
+        int sm;
+    } KERNEL[] = {{NULL, LATHE_BF16, 80},
+                  {"attention_fwd_sm90", LATHE_F16, 90},
+                  {NARROW_DECODE, LATHE_BF16, 90},
+                  {NARROW_DECODE, LATHE_F16, 80}};
+    for (int i = 0; i < 3 * COUNT(KERNEL); i++) {
+        const int k = i / 3;
+        struct test_case c = few(&LOUD, i, KERNEL[k].dtype, 64, 64, KERNEL[k].sm);
+        c.template_name = KERNEL[k].template_name;
+        c.dtypes = DTYPES[i % 3];
+        c.loud = 150.0;
+        case_shape(&c, 1, 2, 1, 3, 150);
+        case_add(list, &c);
+    }
+}
+
 /* Batches with keys in use, packed sequences, and pages: of 16 keys, of more, of fewer than a tile has. */
 static void add_few_sequences(struct case_list *list)
 {
@@ -201,6 +225,7 @@ void group_narrow(struct case_list *list)
     add_dims(list);
     add_few(list);
     add_few_dims(list);
+    add_codes(list);
     add_few_sequences(list);
     add_appended(list);
 }

@@ -389,11 +389,24 @@ double tensor_input(const struct tensor *t, const struct test_case *c, int64_t f
     return c->infinite && uniform(state) < 0.2 ? (double)-INFINITY : value;
 }
 
+/* Of 8 bits: where they are loud, codes of every size, and in v some that are no number. */
+static bool narrow_value(const struct tensor *t, const struct test_case *c, uint64_t *state, double *value)
+{
+    const bool whole = t->dtype == LATHE_I8;
+    if (c->loud <= 0 || !(whole || t->dtype == LATHE_F8_E4M3 || t->dtype == LATHE_F8_E5M2))
+        return false;
+    const bool none = tensor_is(t, "v") && !whole && uniform(state) < 0.004;
+    *value = none ? (double)NAN : normal(state) * c->loud;
+    return true;
+}
+
 double tensor_element(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
     double part = 0;
     if (is_not_in_use(t, c, flat))
         return (double)NAN;
+    if (narrow_value(t, c, state, &part))
+        return part;
     if (part_value(t, c, flat, state, &part))
         return part;
     if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8 || tensor_is(t, "norm"))
