@@ -40,8 +40,8 @@ static void add_keyed(struct case_list *list)
 static void add_keyed_pieces(struct case_list *list)
 {
     static const struct inline_spec PIECED[] = {
-        {SPEC(keyed_pieces)}, {SPEC(keyed_falls)}, {SPEC(keyed_alike)}};
-    static const int DIMS[][2] = {{64, 72}, {40, 16}, {136, 16}};
+        {SPEC(keyed_pieces)}, {SPEC(keyed_falls)}, {SPEC(keyed_alike)}, {SPEC(keyed_grows)}};
+    static const int DIMS[][2] = {{64, 72}, {40, 16}, {136, 16}, {64, 16}};
     for (int k = 0; k < COUNT(PIECED); k++) {
         struct test_case c =
             case_of_attention("linear", PIECED[k].name, PIECED[k].text, k == 2 ? LATHE_F16 : LATHE_BF16,
@@ -138,6 +138,26 @@ static void add_keyed_back_beside(struct case_list *list)
     }
 }
 
+/* q, k and v without mods, which would copy them: each has strides of its own. */
+static void add_keyed_bare(struct case_list *list)
+{
+    static const struct linear_shape APART[] = {
+        {2, 4, 2, 70, 2, 2, LAYOUT_PADDED, " cu state_index "},
+        {1, 4, 2, 200, 6, 7, LAYOUT_PADDED, " "},
+    };
+    for (int k = 0; k < 4; k++) {
+        const bool back = k >= 2;
+        struct test_case c = case_of_attention("linear", "keyed_bare", SPEC_keyed_bare,
+                                               k % 2 ? LATHE_F16 : LATHE_BF16, 64, 40, k % 2 ? 80 : 90);
+        c.group = back ? "linear_keyed" : "linear_keys";
+        c.pass = back ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.deterministic = back;
+        c.template_name = back ? "linear_keyed_delta_bwd" : "linear_keyed_delta";
+        for (int s = 0; s < COUNT(APART); s++)
+            add_linear(list, c, &APART[s]);
+    }
+}
+
 void linear_keyed_cases(struct case_list *list)
 {
     add_keyed(list);
@@ -145,4 +165,5 @@ void linear_keyed_cases(struct case_list *list)
     add_keyed_beside(list);
     add_keyed_back(list);
     add_keyed_back_beside(list);
+    add_keyed_bare(list);
 }
