@@ -96,12 +96,12 @@ LATHE_API LATHE_CHECK lathe_status lathe_threads_rank(lathe_threads *threads, in
 LATHE_API void lathe_threads_destroy(lathe_threads *threads);
 
 /* NCCL, opened at run time: libnccl.so.2 that is loaded, on the loader's path, or of pip beside this library.
-   One rank makes an id, which the program carries to the others; all
-   open a communicator with it, with their CUDA device current, and wait for each other there. Or the caller
-   has one (ncclComm_t): comm, else NULL, which stays the caller's. A rank that fails aborts the communicator,
-   the caller's too, which is not to be destroyed then; the others see an error of NCCL's at their next call,
-   and where they wait inside a kernel that never ends, ncclCommAbort by the caller or a time-out of the
-   program ends it. Tried with a stand-in for NCCL, not yet on GPUs. Errors: ARG, CUDA (NCCL is missing, or
+   One rank makes an id, which the program carries to the others; all open a communicator with it, with their
+   CUDA device current, and wait for each other there. Or the caller has one (ncclComm_t): comm, else NULL,
+   which stays the caller's. A rank that fails aborts the communicator, the caller's too, which is not to be
+   destroyed then; the others see an error of NCCL's at their next call, and where they wait inside a kernel
+   that never ends, ncclCommAbort by the caller or a time-out of the program ends it. Schemes have run on two
+   GPUs of one host; ranks that fail, with a stand-in for NCCL alone. Errors: ARG, CUDA (NCCL is missing, or
    says what is wrong), MEMORY. */
 enum { LATHE_NCCL_ID_BYTES = 128 };
 typedef struct lathe_nccl lathe_nccl;

@@ -19,6 +19,8 @@ struct turn { /* buffers of a group; where keys travel beside computing, two tak
     struct tensor home[KEYED][MOST_PIECES];
 };
 
+/* All keys come first: those of a smaller group lie where larger ones did, and not where sums are still sent.
+ */
 static void make_turn(struct walk *w, const struct group *g, struct turn *t)
 {
     const struct lathe_dist *d = w->d;
@@ -26,12 +28,13 @@ static void make_turn(struct walk *w, const struct group *g, struct turn *t)
     const int n = lathe__dist_pieces(d, true, d->t.rank, piece);
     t->at = w->used;
     for (int s = 0; s < KEYED; s++) {
-        const struct tensor own = lathe__dist_arg(w, lathe__dist_keyed[s]);
+        t->all[s] = lathe__dist_arg(w, lathe__dist_keyed[s]);
+        if (t->all[s].name)
+            t->all[s] = lathe__dist_by_token(w, t->all[s], t->all[s].dtype, g->n, d->kv_all);
+    }
+    for (int s = 0; s < KEYED; s++) {
         const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[s]);
-        t->all[s] = own;
         t->sum[s] = to;
-        if (own.name)
-            t->all[s] = lathe__dist_by_token(w, own, own.dtype, g->n, d->kv_all);
         if (to.name)
             t->sum[s] = lathe__dist_by_token(w, t->all[s], lathe__dist_wide(to.dtype), g->n, d->kv_all);
         for (int i = 0; i < n && to.name; i++)
