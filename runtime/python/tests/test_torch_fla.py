@@ -418,6 +418,41 @@ def test_names_that_nobody_knows():
     assert state.shape == (B, HV, V, D)
 
 
+def _wkv(w, u, k, v, state):
+    """RWKV-4 token by token."""
+    a, b, top = state[:, :, 0].unbind(1)
+    w, o = -w.exp(), []
+    for t in range(k.shape[1]):
+        now = torch.maximum(u + k[:, t], top)
+        old, new = (top - now).exp(), (u + k[:, t] - now).exp()
+        o.append((old * a + new * v[:, t]) / (old * b + new))
+        now = torch.maximum(w + top, k[:, t])
+        old, new = (w + top - now).exp(), (k[:, t] - now).exp()
+        a, b, top = old * a + new * v[:, t], old * b + new, now
+    return torch.stack(o, 1), torch.stack([a, b, top], 1)[:, :, None]
+
+
+@pytest.mark.parametrize("spread, fresh", [(1, False), (1, True), (300, False)])
+def test_rwkv4(spread, fresh):
+    """Keys from -300 to 300, of which no exponential is a number of f32, and a state that is none yet."""
+    torch.manual_seed(5)
+    channels, t = 48, T + 8
+    k, v = (torch.randn(B, t, channels) for _ in "kv")
+    state = torch.rand(B, 3, 1, channels)
+    if fresh:
+        state[:, :2], state[:, 2] = 0, -1e38
+    given = [torch.randn(channels), torch.randn(channels), spread * k, v, state]
+    given = [x.to(DEVICE, DTYPE).requires_grad_() for x in given]
+    made, wanted = ours.fused_recurrent_rwkv4(*given), _wkv(*given)
+    torch.testing.assert_close(made, wanted, rtol=BOUND, atol=BOUND)
+    do, dlast = torch.randn_like(made[0]), torch.randn_like(made[1])
+    grads = [torch.autograd.grad(x, given, [do, dlast]) for x in (made, wanted)]
+    for name, one, other in zip("w u k v state".split(), *grads):
+        if name == "state":
+            one, other = one[:, :2] if fresh else one, other[:, :2] if fresh else other
+        torch.testing.assert_close(one, other, rtol=100 * BOUND, atol=100 * BOUND)
+
+
 # ---- FLA's registry --------------------------------------------------------------------------------------------------
 
 

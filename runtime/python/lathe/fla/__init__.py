@@ -24,6 +24,7 @@ from .. import _library as c
 from . import _rules
 from ._call import op
 from ._registry import refused, register
+from ._wkv import wkv
 
 __all__ = [
     "chunk_comba", "chunk_delta_rule", "chunk_dplr_delta_rule", "chunk_gated_delta_product",
@@ -35,7 +36,7 @@ __all__ = [
     "fused_chunk_retention", "fused_chunk_simple_gla", "fused_recurrent_delta_rule",
     "fused_recurrent_gated_delta_rule", "fused_recurrent_gdn", "fused_recurrent_gla", "fused_recurrent_kda",
     "fused_recurrent_lightning_attn", "fused_recurrent_linear_attn", "fused_recurrent_retention",
-    "fused_recurrent_rwkv6", "fused_recurrent_simple_gla", "parallel_retention", "parallel_simple_gla", "refused",
+    "fused_recurrent_rwkv4", "fused_recurrent_rwkv6", "fused_recurrent_simple_gla", "parallel_retention", "parallel_simple_gla", "refused",
     "register",
 ]  # fmt: skip
 
@@ -164,6 +165,12 @@ def chunk_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_stat
 def fused_recurrent_rwkv6(r, k, v, w, u, scale=None, initial_state=None, output_final_state=False, reverse=False,
                           cu_seqlens=None):  # fmt: skip
     """See chunk_rwkv6."""
+
+
+def fused_recurrent_rwkv4(w, u, k, v, state):
+    """w, u [c], k, v [b, t, c], state [b, 3, 1, c]: the decay is -e^w, u weighs a token's own pair, and a state is the
+    weighted sum of v, that of weights, and the exponent that both are without. Returns o and the last state."""
+    return wkv(w, u, k, v, state)
 
 
 # ---- the delta rule --------------------------------------------------------------------------------------------------
