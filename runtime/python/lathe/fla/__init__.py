@@ -36,7 +36,8 @@ __all__ = [
     "fused_chunk_retention", "fused_chunk_simple_gla", "fused_recurrent_delta_rule",
     "fused_recurrent_gated_delta_rule", "fused_recurrent_gdn", "fused_recurrent_gla", "fused_recurrent_kda",
     "fused_recurrent_lightning_attn", "fused_recurrent_linear_attn", "fused_recurrent_retention",
-    "fused_recurrent_rwkv4", "fused_recurrent_rwkv6", "fused_recurrent_simple_gla", "parallel_retention", "parallel_simple_gla", "refused",
+    "fused_recurrent_rwkv4",
+    "fused_recurrent_rwkv6", "fused_recurrent_simple_gla", "parallel_retention", "parallel_simple_gla", "refused",
     "register",
 ]  # fmt: skip
 
