@@ -73,31 +73,30 @@ template <int BITS, int LEAST> DEV u32 narrow_code(float x, float most)
     return small ? __float_as_uint(lifted) & 0x7fffffu : normal - (static_cast<u32>(126 + LEAST) << BITS);
 }
 
-template <> __device__ __forceinline__ f8_e4m3 from_float<f8_e4m3>(float x)
+// The bits of a number.
+template <class T> DEV u8 narrow_bits(float x)
 {
-    const u32 code = x != x ? 0x7fu : narrow_code<3, -6>(x, 448.0f);
-    return f8_e4m3{static_cast<u8>(code | (__float_as_uint(x) >> 24 & 0x80u))};
-}
-template <> __device__ __forceinline__ f8_e5m2 from_float<f8_e5m2>(float x)
-{
-    const u32 code = x != x ? 0x7fu : narrow_code<2, -14>(x, 57344.0f);
-    return f8_e5m2{static_cast<u8>(code | (__float_as_uint(x) >> 24 & 0x80u))};
-}
-template <> __device__ __forceinline__ i8 from_float<i8>(float x)
-{
-    // 1.5 2^23 + a whole number: the nearest one stands in the last bits
-    const float lifted = (x != x ? 0.0f : fminf(fmaxf(x, -128.0f), 127.0f)) + 12582912.0f;
-    return i8{static_cast<u8>(__float_as_uint(lifted))};
+    const u32 sign = __float_as_uint(x) >> 24 & 0x80u;
+    if constexpr (same_type<T, f8_e4m3>) {
+        return static_cast<u8>(sign | (x != x ? 0x7fu : narrow_code<3, -6>(x, 448.0f)));
+    } else if constexpr (same_type<T, f8_e5m2>) {
+        return static_cast<u8>(sign | (x != x ? 0x7fu : narrow_code<2, -14>(x, 57344.0f)));
+    } else { // 1.5 2^23 + a whole number: the nearest one stands in the last bits
+        const float near = (x != x ? 0.0f : fminf(fmaxf(x, -128.0f), 127.0f)) + 12582912.0f;
+        return static_cast<u8>(__float_as_uint(near));
+    }
 }
 
-// What elementwise/parts.cuh finds by the type of its tensor: N adjacent numbers, at a multiple of N bytes.
+// What elementwise/parts.cuh finds by the type of its tensor: one number, or N adjacent ones at a multiple of N bytes.
+template <class T, class X>
+requires IS_NARROW<T> DEV void store_one(T *p, X x) { p->bits = narrow_bits<T>(x); }
 template <int N, bool STREAMS, class T, class X>
 requires IS_NARROW<T> DEV void store_whole(T *p, const X (&x)[N])
 {
     words<max_of(N, 4)> w = {};
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        w.word[i / 4] |= static_cast<u32>(from_float<T>(x[i]).bits) << (8 * (i % 4));
+        w.word[i / 4] |= static_cast<u32>(narrow_bits<T>(x[i])) << (8 * (i % 4));
     }
     if constexpr (N < 4) {
 #pragma unroll
