@@ -124,7 +124,7 @@ bool linear_is_prepared(const struct layout *l)
     return l->prepared[TENSOR_Q] || l->prepared[TENSOR_K];
 }
 
-/* q or k as it was given, where linear/delta_prepare.cuh applies its mod. */
+/* q or k as it was given, where a kernel ahead of the chunks applies its mod. */
 void linear_given(struct params *p, const struct layout *l, int t)
 {
     static const char *const given[] = {"given_q", "given_k"};
@@ -296,6 +296,8 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
     const struct place o = {lathe__arg_find(e->sig, "o", 0), -1, SYM_H, (int)e->problem->dim[SYM_D_V]};
     linear_layout(e, &l, TENSOR_COUNT, out);
     linear_choose_prepared(e, plan, &l);
+    if (plan->row->linear->names_mods)
+        linear_declare_mod(e, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O)

@@ -64,7 +64,8 @@ struct linear_template {
     bool names_adjoints; /* its files name struct back_mod_params, whether or not an adjoint is launched */
 
     /* either pass */
-    bool takes_mods; /* a kernel ahead of the chunks applies mods of q and k: linear/delta_prepare.cuh */
+    bool takes_mods; /* a kernel ahead of the chunks applies mods of q and k: linear/mod_rows.cuh */
+    bool names_mods; /* its files name struct mod_params, whether or not a mod is launched */
 };
 extern const struct linear_template linear_recurrent, linear_recurrent_kept, linear_recurrent_bwd,
     linear_additive, linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90,

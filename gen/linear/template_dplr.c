@@ -63,4 +63,6 @@ const struct linear_template linear_dplr = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .takes_mods = true,
+    .names_mods = true,
 };

@@ -119,4 +119,6 @@ const struct linear_template linear_keyed_delta = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .takes_mods = true,
+    .names_mods = true,
 };

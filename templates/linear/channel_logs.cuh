@@ -16,6 +16,8 @@ constexpr float MILD = same_type<cfg::operand, f16> ? -12.0f : -120.0f; // to th
 struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's start on
     float x[KEY_GROUPS][STEP][2];
 
+    // Places that do not exist have the row of one that does (work::row): no load waits for a condition, so all of them
+    // are under way at once.
     template <class P> __device__ __forceinline__ void fetch(const P &p, const work &w, int place)
     {
 #pragma unroll
@@ -26,8 +28,8 @@ struct channel_logs { // to the base 2: of tokens; after sum(g), from the step's
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     const int channel = g * 64 + 2 * lane_id() + c;
-                    const bool some = w.has(place + i) && channel < cfg::D;
-                    x[g][i][c] = some ? w.log2_decay(p, row, channel) : 0.0f;
+                    const float log = w.log2_decay(p, row, channel);
+                    x[g][i][c] = w.has(place + i) && channel < cfg::D ? log : 0.0f;
                 }
             }
         }

@@ -9,6 +9,7 @@
 #include "linear/channel_logs.cuh"
 #include "linear/chunk_parts.cuh"
 #include "linear/inverse_tiles.cuh"
+#include "linear/mod_rows.cuh"
 #include "linear/triangle.cuh"
 
 namespace linear
@@ -48,19 +49,59 @@ template <bool BACK, class P, class LAYOUT> struct chunk_decays {
         return *reinterpret_cast<matrix *>(bytes + which * layout::MATRIX);
     }
 
-    // q and k. Tokens that do not exist are zeros.
-    __device__ __forceinline__ void load() const
+    // Forward, where q and k may come as they were given: this kernel applies their mods then. Of a mod whose rows had
+    // to be moved for their alignment nothing is given: it has a launch.
+    static constexpr bool MAKES = !BACK && requires(const P &x) { x.given_q; };
+    template <class MOD> DEV bool makes(const void *given) { return mod_rows::HAS<MOD> && given != nullptr; }
+    struct place_of_rows {
+        const void *base;
+        i64 by_b, by_h, by_t;
+    };
+    template <class T> __device__ __forceinline__ void load_rows_of(int tile, const place_of_rows &from) const
     {
         const int left = max(w.s.length - place - STEP * own(), 0);
         const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
         const i64 way = cfg::REVERSE ? -1 : 1;
-        load_step<KEY_PAD>(rows(layout::READ_Q, own()),
-                           elements<cfg::element_q>(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t),
-                           way * p.q_t, left, cfg::D);
-        load_step<KEY_PAD>(rows(layout::READ_K, own()),
-                           elements<cfg::element_k>(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t),
-                           way * p.k_t, left, cfg::D);
+        load_step<KEY_PAD>(rows(tile, own()),
+                           elements<T>(from.base, w.s.batch * from.by_b + w.h_kv * from.by_h + token * from.by_t),
+                           way * from.by_t, left, cfg::D);
+    }
+    // This warp's q and k. Tokens that do not exist are zeros.
+    __device__ __forceinline__ void load() const
+    {
+        place_of_rows q = {p.q, p.q_b, p.q_h, p.q_t};
+        place_of_rows k = {p.k, p.k_b, p.k_h, p.k_t};
+        if constexpr (MAKES) {
+            q = makes<typename variant::query_mod>(p.given_q)
+                    ? place_of_rows{p.given_q, p.given_q_b, p.given_q_h, p.given_q_t}
+                    : q;
+            k = makes<typename variant::key_mod>(p.given_k)
+                    ? place_of_rows{p.given_k, p.given_k_b, p.given_k_h, p.given_k_t}
+                    : k;
+        }
+        load_rows_of<cfg::element_q>(layout::READ_Q, q);
+        load_rows_of<cfg::element_k>(layout::READ_K, k);
         copy_commit();
+    }
+    __device__ __forceinline__ void finish_load() const
+    {
+        copy_wait<0>();
+        __syncwarp();
+        if constexpr (MAKES) {
+            make<typename variant::query_mod>(p.given_q, layout::READ_Q);
+            make<typename variant::key_mod>(p.given_k, layout::READ_K);
+            __syncwarp();
+        }
+    }
+    template <class MOD> __device__ __forceinline__ void make(const void *given, int tile) const
+    {
+        if constexpr (mod_rows::HAS<MOD>) {
+            constexpr int TEAM = mods::shape<cfg::D>::TEAM;
+            const mod_rows of_warp = {STEP * own() + lane_id() / TEAM, 32 / TEAM, STEP * own() + STEP};
+            if (given != nullptr) {
+                of_warp.make<MOD, KEY_PAD, true>(p, w, place, bytes + tile, static_cast<operand *>(nullptr), 0);
+            }
+        }
     }
 
     // ---- decays --------------------------------------------------------------------------------------

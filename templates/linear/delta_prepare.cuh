@@ -5,15 +5,15 @@
 // Launch: as there; six blocks have room on a multiprocessor of Hopper. Of the heads of v that share one of k the
 // first leaves its keys and the last its queries.
 #pragma once
-#include "heads/vector_mod.cuh"
 #include "linear/delta_inverse.cuh"
+#include "linear/mod_rows.cuh"
 
 namespace linear
 {
 
 struct prepared_keys {
     static constexpr int QUERIES = static_cast<int>(sizeof(matrix)); // where they wait: nothing is there yet
-    template <class MOD> static constexpr bool HAS = MOD::PRESENT &&MOD::STAGES > 0;
+    template <class MOD> static constexpr bool HAS = mod_rows::HAS<MOD>;
 
     // Of a mod whose rows had to be moved for their alignment nothing is given: it has a launch.
     template <class P> DEV bool makes_keys(const P &p)
@@ -59,61 +59,12 @@ struct prepared_keys {
     {
         return static_cast<T *>(const_cast<void *>(base)) + offset;
     }
-    // Each row of a tile, as MOD makes it, to global memory where `to` is not nullptr, and where KEPT back to its
-    // place; rows that do not exist stay zeros.
     template <class MOD, bool KEPT, class P, class T>
     DEV void make_rows(const P &p, const inverse_work &at, unsigned char *tile, T *to, i64 stride)
     {
-        using s = mods::shape<cfg::D>;
-        constexpr int AT_ONCE = THREADS / s::TEAM;
-        const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
-        const typename MOD::head head = MOD::make_head(p.x, p.z, at.w.s.batch, at.w.h_kv);
-        mod_params own = {};
-        own.z = p.z;
-        own.x = p.x;
-#pragma unroll 1
-        for (int row = static_cast<int>(threadIdx.x) / s::TEAM; row < CHUNK_TOKENS; row += AT_ONCE) {
-            const bool exists = at.w.has(at.place + row);
-            const int token = sequence::token(at.w.s, min(at.place + row, at.w.s.length - 1));
-            mods::row_values<cfg::D> x = {};
-            each_vector(row, thread, [&](int offset, int, int k, bool high) {
-                load_vec<s::V, cfg::operand>(operand_at(tile, offset), high ? x.high[k] : x.low[k]);
-            });
-            typename MOD::vals vals = {};
-            repeat<0, MOD::STAGES>(
-                [&]<int S>() { mods::run_stage<MOD, S, cfg::D>(x, vals, own, head, thread, token); });
-            each_vector(row, thread, [&](int offset, int element, int k, bool high) {
-                const float(&y)[s::V] = high ? x.high[k] : x.low[k];
-                if (KEPT && exists) {
-                    store_vec<s::V, cfg::operand>(operand_at(tile, offset), y);
-                }
-                if (exists && to != nullptr) {
-                    store_vec<s::V, T>(to + (token * stride + element), y);
-                }
-            });
-        }
-    }
-    DEV cfg::operand *operand_at(unsigned char *tile, int offset)
-    {
-        return reinterpret_cast<cfg::operand *>(tile + offset);
-    }
-    // f(bytes from the tile on, element, vector of a half, which half), of this thread's vectors of a row.
-    template <class F> DEV void each_vector(int row, int thread, const F &f)
-    {
-        using s = mods::shape<cfg::D>;
-#pragma unroll
-        for (int k = 0; k < s::PER_THREAD; k++) {
-            const int vector = thread + k * s::TEAM;
-            if (vector < s::VECTORS) {
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const int element = vector * s::V + half * s::HALF;
-                    f(static_cast<int>(swizzle<CHUNK_PAD>::offset(row, element / 8)) +
-                          element % 8 * ELEMENT_BYTES<cfg::operand>,
-                      element, k, half == 1);
-                }
-            }
-        }
+        constexpr int TEAM = mods::shape<cfg::D>::TEAM;
+        const mod_rows own = {static_cast<int>(threadIdx.x) / TEAM, THREADS / TEAM, CHUNK_TOKENS};
+        own.make<MOD, CHUNK_PAD, KEPT>(p, at.w, at.place, tile, to, stride);
     }
 };
 

@@ -105,10 +105,14 @@ struct low_rank_walk : forward_walk {
             if (more) {
                 load_first(number + 1);
             }
+            operands written;
+            operands values;
+            copy_apart(written, x);
+            copy_apart(values, v);
 #pragma unroll
             for (int t = 0; t < CHUNK_STEPS; t++) {
                 float o[2][4];
-                read(o, s, again(by), x, v, t);
+                read(o, s, again(by), written, values, t);
                 store(o, number * CHUNK_TOKENS + t * STEP);
             }
             s.scale_channels(tile(prepared::FACTORS, 0));

@@ -37,6 +37,17 @@ struct forward_walk : keyed_walk<linear_params, prepared::END_AHEAD> {
             o[e / 4][e % 4] = back * (part[0][e / 4][e % 4] + part[1][e / 4][e % 4]);
         }
     }
+    // x as the second operands of mma.sync, whose registers lie in another order than those of first ones, in registers
+    // of its own: of one value the compiler copies four registers ahead of most products. No sequence has a number
+    // below 0, which it does not know.
+    __device__ __forceinline__ void copy_apart(u32 (&to)[CHUNK_STEPS][4], const u32 (&x)[CHUNK_STEPS][4]) const
+    {
+        const u32 zero = static_cast<u32>(w.s.number >> 31);
+#pragma unroll
+        for (int n = 0; n < 4 * CHUNK_STEPS; n++) {
+            to[n / 4][n % 4] = x[n / 4][n % 4] ^ zero;
+        }
+    }
     // o += pairs of step t times what tokens write.
     __device__ __forceinline__ void add_pairs(float (&o)[2][4], const u32 (&x)[CHUNK_STEPS][4], int which, int t) const
     {

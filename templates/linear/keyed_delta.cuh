@@ -50,10 +50,12 @@ struct keyed_forward : forward_walk {
                 load_first(number + 1);
             }
             if constexpr (OUTPUTS) {
+                u32 written[CHUNK_STEPS][4];
+                copy_apart(written, x);
 #pragma unroll
                 for (int t = 0; t < CHUNK_STEPS; t++) {
                     float o[2][4];
-                    read(o, s, again(by), x, t);
+                    read(o, s, again(by), written, t);
                     store(o, number * CHUNK_TOKENS + t * STEP);
                 }
             }

@@ -274,8 +274,7 @@ template <bool BACK, class P> struct keyed_chunk : chunk_decays<BACK, P, keyed_l
             if constexpr (!BACK && IN_PIECES) {
                 tell_loss(logs);
             }
-            copy_wait<0>();
-            __syncwarp();
+            base::finish_load();
             mild = sum_steep(logs, a, diagonal);
             base::tell(logs, mild);
             __syncthreads();
@@ -327,7 +326,7 @@ constexpr int prepare = linear::keyed_layout::END_AHEAD;
 }
 
 #if LATHE_COMPILED(prepare)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::IN_PIECES &&linear::KEY_PAD <= 128 ? 4 : 0)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, linear::KEY_PAD <= 128 ? 4 : 0)
     LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];

@@ -372,8 +372,7 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
             if (cfg::DELTA && threadIdx.x < CHUNK_TOKENS) {
                 beta[threadIdx.x] = weight(w.beta(p, place + static_cast<int>(threadIdx.x)));
             }
-            copy_wait<0>();
-            __syncwarp();
+            base::finish_load();
             make_vectors();
             __syncwarp();
             mild = sum_steep(logs, own_step);
