@@ -56,6 +56,17 @@ static void add_keyed_pieces(struct case_list *list)
     }
 }
 
+/* A run of the last piece that is not right, so that the last state is that of its second walk. */
+static void add_keyed_last(struct case_list *list)
+{
+    static const struct linear_shape SHORT = {1, 2, 1, 2312, 1, 1, LAYOUT_COMPACT, " cu state_index "};
+    struct test_case c =
+        case_of_attention("linear", "keyed_falls_last", SPEC_keyed_falls_last, LATHE_BF16, 40, 16, 80);
+    c.group = "linear_keys";
+    c.template_name = "linear_keyed_delta";
+    add_linear(list, c, &SHORT);
+}
+
 /* Other decays, and none, where linear/delta_chunks.cuh serves neither dtype nor head dim. */
 static void add_keyed_beside(struct case_list *list)
 {
@@ -162,6 +173,7 @@ void linear_keyed_cases(struct case_list *list)
 {
     add_keyed(list);
     add_keyed_pieces(list);
+    add_keyed_last(list);
     add_keyed_beside(list);
     add_keyed_back(list);
     add_keyed_back_beside(list);
