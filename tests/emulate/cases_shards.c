@@ -20,19 +20,25 @@ static const struct inline_spec SPECS[] = {
      "  key_mod = function(k, at) return k * (1 + 0.001 * at.pos) end,\n"
      "  score_mod = function(s, at, x) return s * x.gain(at.h_kv) + x.bias(at.h, at.kv) +\n"
      "    x.slope(at.h) * (at.q - at.kv) / at.n_h end }\n"},
+    {"between", /* tiles of keys that all rows see, some of which they see, and none, by where keys stand
+                   among all */
+     "return attention { mask_mod = function(at) return ge(at.kv, 110) & lt(at.kv, at.len_kv - 190) end }\n"},
 };
+enum { BETWEEN = 6 };
 
 static const char *const FORWARD[] = {NULL, "attention_fwd_sm90", "attention_decode"};
 static const char *const BACKWARD[] = {NULL, "attention_bwd_sm90", "attention_bwd_wide_sm90"};
 
+enum { PARTS = 3 };
 static void set_part(struct test_case *c, int i)
 {
     static const struct {
         int b, h, h_kv, q, kv, q_start, kv_start, len_kv, h_start, n_h;
-    } PART[] = {{2, 4, 2, 70, 130, 150, 100, 300, 4, 12}, /* keys of the diagonal in the middle */
-                {1, 2, 2, 65, 96, 160, 0, 256, 2, 4},     /* the first keys */
-                {1, 2, 1, 33, 190, 40, 60, 250, 0, 2}};   /* some rows have none */
-    const int p = i % COUNT(PART);
+    } PART[PARTS + 1] = {{2, 4, 2, 70, 130, 150, 100, 300, 4, 12}, /* keys of the diagonal in the middle */
+                         {1, 2, 2, 65, 96, 160, 0, 256, 2, 4},     /* the first keys */
+                         {1, 2, 1, 33, 190, 40, 60, 250, 0, 2},    /* some rows have none */
+                         {1, 4, 2, 70, 300, 150, 100, 500, 4, 12}};
+    const int p = i < 0 ? PARTS : i % PARTS;
     c->dim[SYM_B] = PART[p].b;
     c->dim[SYM_H] = PART[p].h;
     c->dim[SYM_H_KV] = PART[p].h_kv;
@@ -58,7 +64,7 @@ static void add(struct case_list *list, int spec, bool backward, int kernel)
                           kernel == 0 && spec % 3 == 1 ? LATHE_F32 : dtype, d, d, kernel == 0 ? 80 : 90);
     c.pass = backward ? LATHE_BACKWARD : LATHE_FORWARD;
     c.template_name = (backward ? BACKWARD : FORWARD)[kernel];
-    set_part(&c, spec + kernel);
+    set_part(&c, spec == BETWEEN ? -1 : spec + kernel);
     if (!backward && kernel == 2)
         c.dim[SYM_Q] = 3;
     case_add(list, &c);
