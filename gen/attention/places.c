@@ -255,3 +255,26 @@ bool places_by_query(const struct ir *ir, int *line)
     *line = found > 0 ? found : 0;
     return found < 0;
 }
+
+/* Is the node true of no pair whose key is behind its query? */
+static bool is_causal(const struct ir *ir, const bool *causal, int i)
+{
+    const struct ir_node *n = &ir->node[i];
+    if (n->op == OP_AND)
+        return causal[n->arg[0]] || causal[n->arg[1]];
+    if (n->op == OP_GE || n->op == OP_GT)
+        return ir_is_at(ir, n->arg[0], AT_Q) && ir_is_at(ir, n->arg[1], AT_KV);
+    if (n->op == OP_LE || n->op == OP_LT)
+        return ir_is_at(ir, n->arg[0], AT_KV) && ir_is_at(ir, n->arg[1], AT_Q);
+    return false;
+}
+
+bool places_are_causal(const struct ir *ir)
+{
+    bool *causal = calloc((size_t)ir->n_nodes + 1, sizeof *causal);
+    for (int i = 0; i < ir->n_nodes && causal; i++)
+        causal[i] = is_causal(ir, causal, i);
+    const bool found = causal && ir->mask.n_roots == 1 && causal[ir->mask.root[0]];
+    free(causal);
+    return found;
+}

@@ -6,6 +6,7 @@
  * here.
  */
 #include "runtime/dist/dist.h"
+#include "runtime/jit/jit.h"
 
 struct ring {
     int holder;                        /* whose keys are here */
@@ -125,6 +126,14 @@ static struct tensor one_part(struct tensor t, int64_t part)
     return t;
 }
 
+/* Is nothing alive, whatever is launched? Not said where q_start is told at each launch alone, nor of the
+   first keys of all, beside which stands what counts once in a row. */
+static bool is_dead(const struct walk *w, const struct stretch *q, const struct stretch *kv)
+{
+    return kv->first > 0 && !lathe__dist_arg(w, "q_start").name && lathe__spec_is_causal(w->d->spec) &&
+           kv->first > lathe__dist_q_start(w) + q->first + q->n - 1;
+}
+
 /* i, j: piece of own queries, of the holder's keys. Parts are numbered by position. */
 static lathe_status forward_pair(struct walk *w, struct ring *g, int here, int i, int j,
                                  const struct stretch *q, const struct stretch *kv)
@@ -176,6 +185,8 @@ static lathe_status compute(struct walk *w, struct ring *g, int here)
     (void)lathe__dist_pieces(w->d, true, g->holder, kv);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n && q[i].n > 0; j++) {
+            if (is_dead(w, &q[i], &kv[j]))
+                continue;
             if (w->d->pass == LATHE_FORWARD)
                 TRY(forward_pair(w, g, here, i, j, &q[i], &kv[j]));
             else if (kv[j].n > 0)
@@ -187,13 +198,29 @@ static lathe_status compute(struct walk *w, struct ring *g, int here)
 /* ---- the ends ---------------------------------------------------------------------------------------------
  */
 
+/* Parts of keys that are behind all of the queries come last, and were not made. */
+static int64_t live_parts(const struct walk *w, const struct stretch *q)
+{
+    struct stretch kv[MOST_PIECES];
+    int64_t live = 0;
+    for (int r = 0; r < w->d->t.ranks; r++) {
+        const int n = lathe__dist_pieces(w->d, true, r, kv);
+        for (int j = 0; j < n; j++)
+            live += !is_dead(w, q, &kv[j]);
+    }
+    return live;
+}
+
 static lathe_status finish_forward(struct walk *w, struct ring *g)
 {
     struct stretch q[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const int64_t live = live_parts(w, &q[i]);
         if (q[i].n > 0)
-            TRY(lathe__dist_combine(w, &q[i], g->part_o[i], g->part_rows[i]));
+            TRY(lathe__dist_combine(w, &q[i], lathe__dist_slice(g->part_o[i], 0, 0, live),
+                                    lathe__dist_slice(g->part_rows[i], 0, 0, live)));
+    }
     return LATHE_OK;
 }
 

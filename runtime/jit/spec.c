@@ -28,6 +28,11 @@ bool lathe__spec_by_query(const lathe_spec *spec, int *line)
     return places_by_query(spec->ir, line);
 }
 
+bool lathe__spec_is_causal(const lathe_spec *spec)
+{
+    return places_are_causal(spec->ir);
+}
+
 bool lathe__spec_by_head(const lathe_spec *spec, int *line)
 {
     *line = linear_head_line(spec->ir);
