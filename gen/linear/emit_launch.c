@@ -82,6 +82,14 @@ bool linear_has_unaligned_rows(const struct emitter *e)
     return any;
 }
 
+/* Is o of tokens behind the last sequence left alone by the output mod? Where tokens are several steps, the
+   kernel that takes their rows leaves it. */
+static bool ends_early(const struct emitter *e)
+{
+    return !e->sig->backward && e->w->mod[MOD_OUTPUT].n_stages > 0 && ir_steps(e->spec) == 1 &&
+           problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0));
+}
+
 /* One struct serves all mods; the rows differ. `launch` NULL: it is declared. */
 static void mod_params(struct emitter *e, const struct layout *l, int t, struct launch *launch)
 {
@@ -100,6 +108,10 @@ static void mod_params(struct emitter *e, const struct layout *l, int t, struct 
     params_inputs(&p, e, "x");
     if (linear_has_unaligned_rows(e))
         linear_element_step(&p, "src", from);
+    if (ends_early(e)) {
+        linear_index(&p, e, "cu");
+        params_sym(&p, "seqs", SYM_SEQS);
+    }
     params_close(&p, "mod_params");
 }
 
@@ -111,7 +123,8 @@ void linear_declare_mod(struct emitter *e, const struct layout *l)
 void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out)
 {
     static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
-    struct launch *launch = add_launch(out, e, role[t], MOD_BLOCK_THREADS);
+    const bool packed = t == TENSOR_O && ends_early(e);
+    struct launch *launch = add_launch(out, e, packed ? "mod_o_packed" : role[t], MOD_BLOCK_THREADS);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, (t == TENSOR_O ? l->inner[t] : l->outer[t]).heads, 1);

@@ -50,6 +50,11 @@ static void label(const struct problem *problem, const struct plan *plan, char *
     {                                                                                                        \
         "join_do", "linear/query_heads.cuh"                                                                  \
     }
+#define MOD_O                                                                                                \
+    {"mod_o", "heads/vector_mod.cuh"},                                                                       \
+    {                                                                                                        \
+        "mod_o_packed", "linear/output_mod.cuh"                                                              \
+    }
 #define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
 #define END                                                                                                  \
     {"bwd_tokens", "linear/backward/tokens.cuh"}, {"bwd_values", "linear/backward/tokens.cuh"},              \
@@ -63,16 +68,16 @@ static void label(const struct problem *problem, const struct plan *plan, char *
     }
 
 static const struct launch_file BESIDE[] = {MODS,
-                                            {"mod_o", "heads/vector_mod.cuh"},
+                                            MOD_O,
                                             {"gather_o", "linear/updates.cuh"},
                                             {"split_o", "linear/query_heads.cuh"},
                                             {"inverse", "linear/delta_inverse.cuh"},
                                             {"prepare", "linear/delta_prepare.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
                                             {NULL, NULL}};
-static const struct launch_file BESIDE_KEPT[] = {MODS, {"mod_o", "heads/vector_mod.cuh"}, {NULL, NULL}};
+static const struct launch_file BESIDE_KEPT[] = {MODS, MOD_O, {NULL, NULL}};
 static const struct launch_file BESIDE_KEYED[] = {MODS,
-                                                  {"mod_o", "heads/vector_mod.cuh"},
+                                                  MOD_O,
                                                   {"gather_o", "linear/updates.cuh"},
                                                   {"split_o", "linear/query_heads.cuh"},
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},

@@ -340,6 +340,30 @@ static void add_query_heads(struct case_list *list)
     }
 }
 
+/* linear/output_mod.cuh: o of tokens behind the last sequence is left alone, whatever the mod makes of what
+   lies there: memory before is NaN, of which a maximum would make a number. */
+static void add_early_ends(struct case_list *list)
+{
+    static const struct {
+        const char *template_name;
+        lathe_dtype dtype;
+    } ROW[] = {{"linear_additive", LATHE_BF16}, {"linear_recurrent", LATHE_F32}};
+    for (int k = 0; k < COUNT(ROW); k++) {
+        struct test_case c =
+            case_of_attention("linear", "floor",
+                              "return linear_attention { output_mod = function(o) return max(o, -0.25) end }",
+                              ROW[k].dtype, 64, 40, 80);
+        struct linear_shape apart = LINEAR_SHAPES[2];
+        apart.layout = k == 0 ? LAYOUT_SPREAD : LAYOUT_PADDED;
+        c.group = "linear_heads";
+        c.template_name = ROW[k].template_name;
+        c.ends = 141;
+        add_linear(list, c, &apart);
+        c.ends = 0;
+        add_linear(list, c, &apart);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_query_heads(list);
@@ -387,4 +411,5 @@ void group_linear(struct case_list *list, bool full)
             }
     add_strong_back(list);
     add_lost(list);
+    add_early_ends(list);
 }
