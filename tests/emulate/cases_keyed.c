@@ -149,7 +149,8 @@ static void add_keyed_back_beside(struct case_list *list)
     }
 }
 
-/* q, k and v without mods, which would copy them: each has strides of its own. */
+/* q, k and v without mods, which would copy them: each has strides of its own; in f16 columns
+   of a state that differ by far. */
 static void add_keyed_bare(struct case_list *list)
 {
     static const struct linear_shape APART[] = {
@@ -166,6 +167,11 @@ static void add_keyed_bare(struct case_list *list)
         c.template_name = back ? "linear_keyed_delta_bwd" : "linear_keyed_delta";
         for (int s = 0; s < COUNT(APART); s++)
             add_linear(list, c, &APART[s]);
+        if (k % 2 == 0)
+            continue;
+        c.spec = "keyed_columns";
+        c.text = SPEC_keyed_columns;
+        add_linear(list, c, &LINEAR_CHUNKS[4]);
     }
 }
 
