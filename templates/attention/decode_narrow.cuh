@@ -31,6 +31,7 @@ namespace decode
 
 constexpr bool NARROW_K = IS_NARROW<cfg::source_k>;
 constexpr bool NARROW_V = IS_NARROW<cfg::source_v>;
+constexpr bool LIFTED = same_type<cfg::operand, bf16>; // where products are of f16
 constexpr int NB = cfg::BN / 8;
 constexpr int DB = cfg::DV_PAD / 8;
 constexpr int KSTEPS = cfg::D_PAD / 16;
@@ -69,13 +70,69 @@ struct layout { // offsets in bytes; o of the warps takes the place of the ring
     }
 };
 
+// Of a multiprocessor: a third one hides more than the registers are worth that it takes from the others.
+constexpr bool THREE = cfg::D_PAD <= 128 && cfg::DV_PAD <= 128 && 3 * (layout::BYTES + 1024) <= 233472;
+constexpr int BLOCKS = THREE ? 3 : 2;
+
 // ---- one warp ----------------------------------------------------------------------------------------
 
 struct warp_rows {
     thread_rows<1, packed> rows;
     float o[1][DB][4];
     a_fragments<1, KSTEPS> q;
+    float q_lift[2], lift[2]; // of rows of Q, and of weights and so of o
 };
+
+// A row of Q becomes f16, lifted. Its lanes are four.
+DEV float lift_row(a_fragments<1, KSTEPS> &q, int r)
+{
+    float most = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 2 * KSTEPS; k++) {
+        float low;
+        float high;
+        unpack<bf16>(q.r[k / 2][0][2 * (k % 2) + r], low, high);
+        most = fmaxf(most, fmaxf(fabsf(low), fabsf(high)));
+    }
+    const float lift = lift_of<15>(lanes_max<4>(most));
+#pragma unroll
+    for (int k = 0; k < 2 * KSTEPS; k++) {
+        u32 &pair = q.r[k / 2][0][2 * (k % 2) + r];
+        float low;
+        float high;
+        unpack<bf16>(pair, low, high);
+        pair = pack<f16>(low * lift, high * lift);
+    }
+    return lift;
+}
+
+// Weights as f16 has room for them. Seldom are some too large: then their rows, and o, are lifted less.
+DEV void lift_weights(warp_rows &own, float (&s)[1][NB][4])
+{
+    constexpr float MOST = 32768.0f;
+    float most[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < NB * 4; i++) {
+        most[i % 4 / 2] = fmaxf(most[i % 4 / 2], fabsf(s[0][i / 4][i % 4]));
+    }
+    if (__any_sync(ALL_LANES, most[0] * own.lift[0] > MOST || most[1] * own.lift[1] > MOST)) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float of_row = lanes_max<4>(most[r]);
+            const float lift = of_row * own.lift[r] > MOST ? lift_of<14>(of_row) : own.lift[r];
+            const float less = lift * inverse_of(own.lift[r]);
+            own.lift[r] = lift;
+#pragma unroll
+            for (int i = 0; i < DB * 2; i++) {
+                own.o[0][i / 2][2 * r + i % 2] *= less;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < NB * 4; i++) {
+        s[0][i / 4][i % 4] *= own.lift[i % 4 / 2];
+    }
+}
 
 // first: the thread's first row.
 DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, int first)
@@ -91,6 +148,10 @@ DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, in
         for (int k = 0; k < 2 * KSTEPS; k++) {
             const u32 pair = *reinterpret_cast<const u32 *>(from + q_column<NARROW_K>(k / 2, k % 2));
             own.q.r[k / 2][0][2 * (k % 2) + r] = i < w.rows ? pair : 0u;
+        }
+        own.lift[r] = LIFTED && NARROW_V ? 0x1p100f : 1.0f; // the first weights say how much less
+        if constexpr (LIFTED && NARROW_K) {
+            own.q_lift[r] = lift_row(own.q, r);
         }
         own.rows.row[r] = w.row(p.x, p.z, i);
         own.rows.state[r] = variant::init((lane_id() & 3) == 0);
@@ -109,37 +170,71 @@ DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
     const u32 v = stage + layout::K_BYTES + lane_offset_b_transposed<V_PAIRS>(lane);
     float s[1][NB][4];
     if constexpr (NARROW_K) {
-        narrow_qk<cfg::source_k, cfg::operand, NB, cfg::D_PAD>(s, own.q, k);
+        narrow_qk<cfg::source_k, NB, cfg::D_PAD>(s, own.q, k);
+        if constexpr (LIFTED) {
+#pragma unroll
+            for (int i = 0; i < NB * 4; i++) {
+                s[0][i / 4][i % 4] *= inverse_of(own.q_lift[i % 4 / 2]);
+            }
+        }
     } else {
         product_qk<cfg::operand, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, k);
     }
-    score_tile<false, 1, NB, packed, false, true, packed> scores{s,
-                                                                 own.rows,
-                                                                 a,
-                                                                 tile_cursor::number(code) * cfg::BN +
-                                                                     mma_fragment<1>::first_column(lane),
-                                                                 0u,
-                                                                 tile_cursor::class_of(code) == TILE_ALL,
-                                                                 tile_cursor::class_of(code) == TILE_CUT};
+    const int column = tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane);
     float scale[2];
-    scores.run(scale);
+    if (tile_cursor::class_of(code) == TILE_ALL) {
+        score_tile<true, 1, NB, packed, false, true, packed> scores{s, own.rows, a, column, 0u};
+        scores.run(scale);
+    } else {
+        score_tile<false, 1, NB, packed, false, true, packed> scores{
+            s, own.rows, a, column, 0u, false, tile_cursor::class_of(code) == TILE_CUT};
+        scores.run(scale);
+    }
     if constexpr (variant::RESCALE) {
         rescale(own.o, scale);
     }
     if constexpr (NARROW_V) {
-        narrow_pv<cfg::source_v, cfg::operand, NB, cfg::DV_PAD>(own.o, s, v);
+        if constexpr (LIFTED) {
+            lift_weights(own, s);
+        }
+        narrow_pv<cfg::source_v, NB, cfg::DV_PAD>(own.o, s, v);
     } else {
         product_pv<cfg::operand, 1, NB, DB, cfg::DV_PAD>(own.o, s, v);
     }
 }
 
-// Rows of one tensor, of which strides are in elements of T.
+// Rows of one tensor, of which strides are in elements of T, as warp_loader of attention/key_rows.cuh brings them.
+// Where a lane's bytes lie is found anew for each tile, since registers are dear from tile to tile.
 template <class T, int DIM>
-DEV void bring_rows(u32 to, const void *all, i64 of_head, i64 of_page, i64 of_row, const page_place &place, int left)
+DEV void bring_rows(u32 to, const void *head, i64 of_page, i64 of_row, const page_place &first, int left)
 {
-    constexpr int EACH = IS_NARROW<T> ? 2 : 1;
-    warp_loader<cfg::BN, DIM / EACH, DIM / EACH>::template load<HAS_PAGES<attention_params>>(
-        to, static_cast<const u16 *>(all) + of_head / EACH, of_page / EACH, of_row / EACH, place, left);
+    constexpr bool PAGED = HAS_PAGES<attention_params>;
+    using shape = swizzle<PAIRS_OF_BYTES<T, DIM>>;
+    constexpr int BYTES = IS_NARROW<T> ? 1 : 2;
+    constexpr int ACROSS = shape::CHUNKS % 16 == 0 ? 16 : shape::W; // lanes of a row
+    constexpr int STEP = 32 / ACROSS;                               // rows at a time
+    static_assert(cfg::BN % STEP == 0, "whole steps of rows");
+    const u32 lane = fresh_thread() % 32;
+    const int chunk = static_cast<int>(lane % ACROSS);
+    const int row = static_cast<int>(lane / ACROSS);
+    const char *at = static_cast<const char *>(head) + chunk * 16;
+    const char *source = at + (first.page * of_page + (first.row + row) * of_row) * BYTES;
+#pragma unroll
+    for (int i = 0; i < cfg::BN / STEP; i++) {
+        const int own = row + i * STEP;
+        if constexpr (PAGED) {
+            const i64 page = __shfl_sync(ALL_LANES, first.page, own);
+            source = at + (page * of_page + __shfl_sync(ALL_LANES, first.row, own) * of_row) * BYTES;
+        }
+#pragma unroll
+        for (int c = 0; c < shape::CHUNKS; c += ACROSS) {
+            copy16_async(to + shape::offset(own, chunk + c), source + c * 16, own < left ? 16 : 0);
+        }
+        if constexpr (!PAGED) {
+            source += STEP * of_row * BYTES;
+            keep(source);
+        }
+    }
 }
 
 // Keys on their way to one warp, in the order of its cursor.
@@ -165,8 +260,11 @@ struct stream {
         }
         if (code >= 0) {
             const int left = p.z.len_kv - tile_cursor::number(code) * cfg::BN;
-            bring_rows<cfg::source_k, cfg::D>(to, p.k, w.h_kv * p.k_h, p.k_b, p.k_t, place, left);
-            bring_rows<cfg::source_v, cfg::D_V>(to + layout::K_BYTES, p.v, w.h_kv * p.v_h, p.v_b, p.v_t, place, left);
+            bring_rows<cfg::source_k, cfg::D>(to, static_cast<const cfg::source_k *>(p.k) + w.h_kv * p.k_h, p.k_b,
+                                              p.k_t, place, left);
+            bring_rows<cfg::source_v, cfg::D_V>(to + layout::K_BYTES,
+                                                static_cast<const cfg::source_v *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t,
+                                                place, left);
         }
         copy_commit();
         look_ahead(p, w);
@@ -202,6 +300,7 @@ DEV void end_wide(const warp_rows &own, const attention_params &p, const work &w
     for (int r = 0; r < 2; r++) {
         const int i = first + 8 * r;
         const bool seen = (own.rows.seen >> r & 1u) != 0;
+        const float lower = inverse_of(own.lift[r]);
         if (i >= w.rows) {
             continue;
         }
@@ -212,7 +311,7 @@ DEV void end_wide(const warp_rows &own, const attention_params &p, const work &w
         for (int d = 0; d < DB; d++) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                o_of(p, w, i)[o_column<NARROW_V>(d, j)] = seen ? own.o[0][d][2 * r + j] : 0.0f;
+                o_of(p, w, i)[o_column<NARROW_V>(d, j)] = seen ? own.o[0][d][2 * r + j] * lower : 0.0f;
             }
         }
     }
@@ -248,13 +347,14 @@ DEV void share_o(const warp_rows &own, const attention_params &p, const work &w,
         write_record(record_of(p, w, i), merge::merged(t, p.x, p.z), any);
     }
     const float factor = merge::factor(own.rows.state[r], t, p.x, p.z);
+    const float lower = inverse_of(own.lift[r]);
     const bool seen = (own.rows.seen >> r & 1u) != 0;
 #pragma unroll
     for (int d = 0; d < DB; d++) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             store_shared(layout::o(shared, warp, i, o_column<NARROW_V>(d, j)),
-                         seen ? own.o[0][d][2 * r + j] * factor : 0.0f);
+                         seen ? own.o[0][d][2 * r + j] * lower * factor : 0.0f);
         }
     }
 }
@@ -295,7 +395,7 @@ constexpr int decode = ::decode::layout::BYTES;
 }
 
 #if LATHE_COMPILED(decode)
-extern "C" __global__ void __launch_bounds__(decode::THREADS)
+extern "C" __global__ void __launch_bounds__(decode::THREADS, decode::BLOCKS)
     LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {
     using namespace decode;

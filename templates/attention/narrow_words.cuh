@@ -10,6 +10,10 @@
 #include "common/mma_sm80.cuh"
 #include "common/narrow.cuh"
 
+// Products are of f16. Where q has bf16, whose numbers may be larger and smaller, a row of Q is lifted by a power of
+// two, and scores go back by it; rows of weights are lifted likewise, and o goes back in the end. What a row has below
+// 2^-27 of its largest number keeps fewer than 11 digits, bf16 has 8 of each; what it has below 2^-38 is lost.
+
 // Bytes 0 and 1, then 2 and 3, of a word; or 0 and 2, then 1 and 3.
 enum narrow_order { NARROW_ADJACENT, NARROW_CROSSED };
 
@@ -21,57 +25,45 @@ template <narrow_order ORDER, int PAIR, bool BEHIND> DEV constexpr u32 narrow_pl
     return BEHIND ? 0x0404u | first << 4 | second << 12 : 0x4040u | first | second << 8;
 }
 
-// The four numbers of a word.
-template <class T> DEV void narrow_floats(u32 word, float (&x)[4])
+// Two numbers of e4m3 in the upper bytes of halves, before sm_89: where f16 has their bits they are 2^8 times too
+// small, and NaN is a number.
+DEV u32 f16x2_from_e4m3_bits(u32 x)
 {
-    if constexpr (same_type<T, i8>) { // 2^23 + 128 + x is a number of f32
+    const u32 size = x & 0x7f007f00u;
+    const u32 nan = (size + 0x01000100u) & 0x80008000u;
+    const u32 value = f16x2_fma((x & 0x80008000u) | size >> 1, 0x5c005c00u, 0x80008000u);
+    return value | (nan - (nan >> 6));
+}
+
+// The numbers of a word as two registers of f16, which holds them exactly, in fewer instructions than bf16.
+template <class T, narrow_order ORDER> DEV void widen_word(u32 word, u32 &first, u32 &second)
+{
+    if constexpr (same_type<T, i8>) { // 1024 + 128 + x is a number of f16
         const u32 lifted = word ^ 0x80808080u;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[i] = __uint_as_float(byte_permute(lifted, 0x4b000000u, 0x7440u | static_cast<u32>(i))) - 8388736.0f;
-        }
+        first =
+            f16x2_fma(byte_permute(lifted, 0x64646464u, narrow_places<ORDER, 0, false>()), 0x3c003c00u, 0xe480e480u);
+        second =
+            f16x2_fma(byte_permute(lifted, 0x64646464u, narrow_places<ORDER, 1, false>()), 0x3c003c00u, 0xe480e480u);
     } else if constexpr (same_type<T, f8_e5m2>) {
-        const u32 low = byte_permute(word, 0u, narrow_places<NARROW_ADJACENT, 0, true>());
-        const u32 high = byte_permute(word, 0u, narrow_places<NARROW_ADJACENT, 1, true>());
-        unpack<f16>(low, x[0], x[1]);
-        unpack<f16>(high, x[2], x[3]);
+        first = byte_permute(word, 0u, narrow_places<ORDER, 0, true>());
+        second = byte_permute(word, 0u, narrow_places<ORDER, 1, true>());
+    } else if constexpr (HAS_E4M3) {
+        f16x2_from_e4m3x4(ORDER == NARROW_CROSSED ? byte_permute(word, 0u, 0x3120u) : word, first, second);
     } else {
-        narrow_pair<T>(word & 0xffffu, x[0], x[1]);
-        narrow_pair<T>(word >> 16, x[2], x[3]);
+        first = f16x2_from_e4m3_bits(byte_permute(word, 0u, narrow_places<ORDER, 0, true>()));
+        second = f16x2_from_e4m3_bits(byte_permute(word, 0u, narrow_places<ORDER, 1, true>()));
     }
 }
 
-// The same as two registers of TO, which holds them exactly.
-template <class T, class TO, narrow_order ORDER> DEV void widen_word(u32 word, u32 &first, u32 &second)
+// ---- rows of other sizes -------------------------------------------------------------------------------
+
+// A power of two, so exact, times which x, not negative, is between 2^(TO - 1) and 2^TO; not above 2^100.
+template <int TO> DEV float lift_of(float x)
 {
-    if constexpr (same_type<T, i8>) {
-        constexpr u32 A = narrow_places<ORDER, 0, false>();
-        constexpr u32 B = narrow_places<ORDER, 1, false>();
-        if constexpr (same_type<TO, f16>) { // 1024 + 128 + x is a number of f16
-            const u32 lifted = word ^ 0x80808080u;
-            first = f16x2_fma(byte_permute(lifted, 0x64646464u, A), 0x3c003c00u, 0xe480e480u);
-            second = f16x2_fma(byte_permute(lifted, 0x64646464u, B), 0x3c003c00u, 0xe480e480u);
-        } else { // 128 + the lower 7 bits is one of bf16, and so is 128 + the bit of -128
-            const u32 a = byte_permute(word, 0x43434343u, A);
-            const u32 b = byte_permute(word, 0x43434343u, B);
-            first = bf16x2_fma(a & 0xff80ff80u, 0xbf80bf80u, a & 0xff7fff7fu);
-            second = bf16x2_fma(b & 0xff80ff80u, 0xbf80bf80u, b & 0xff7fff7fu);
-        }
-    } else if constexpr (same_type<T, f8_e5m2> && same_type<TO, f16>) {
-        first = byte_permute(word, 0u, narrow_places<ORDER, 0, true>());
-        second = byte_permute(word, 0u, narrow_places<ORDER, 1, true>());
-    } else if constexpr (same_type<T, f8_e4m3> && same_type<TO, f16> && HAS_E4M3) {
-        const u32 w = ORDER == NARROW_CROSSED ? byte_permute(word, 0u, 0x3120u) : word;
-        first = f16x2_from_e4m3x2(static_cast<u16>(w));
-        second = f16x2_from_e4m3x2(static_cast<u16>(w >> 16));
-    } else {
-        constexpr int A = ORDER == NARROW_CROSSED ? 2 : 1;
-        float x[4];
-        narrow_floats<T>(word, x);
-        first = pack<TO>(x[0], x[A]);
-        second = pack<TO>(x[3 - A], x[3]);
-    }
+    const int field = 253 + TO - static_cast<int>(__float_as_uint(x) >> 23);
+    return __uint_as_float(static_cast<u32>(max(1, min(field, 227))) << 23);
 }
+DEV float inverse_of(float power_of_two) { return __uint_as_float((254u << 23) - __float_as_uint(power_of_two)); }
 
 // ---- which columns are whose ---------------------------------------------------------------------------
 
@@ -92,7 +84,7 @@ template <bool NARROW> DEV int o_column(int d, int j)
 // ---- products --------------------------------------------------------------------------------------------
 
 // s = Q K^T for 16 rows of Q and 8 NB rows of K, of COLS numbers of 8 bits.
-template <class T, class TO, int NB, int COLS>
+template <class T, int NB, int COLS>
 DEV void narrow_qk(float (&s)[1][NB][4], const a_fragments<1, COLS / 16> &q, u32 k_address)
 {
     using shape = swizzle<COLS / 2>;
@@ -115,14 +107,14 @@ DEV void narrow_qk(float (&s)[1][NB][4], const a_fragments<1, COLS / 16> &q, u32
         for (int m = 0; m < 4; m++) { // keys 8 (m / 2) .., chunk m % 2
             u32 low;
             u32 high;
-            widen_word<T, TO, NARROW_ADJACENT>(b[i & 1][m], low, high);
-            mma_16x8x16<TO>(s[0][2 * (i % PAIRS) + m / 2], q.r[2 * step + m % 2][0], low, high);
+            widen_word<T, NARROW_ADJACENT>(b[i & 1][m], low, high);
+            mma_16x8x16<f16>(s[0][2 * (i % PAIRS) + m / 2], q.r[2 * step + m % 2][0], low, high);
         }
     }
 }
 
 // o += P V, of COLS columns of V.
-template <class T, class TO, int NB, int COLS>
+template <class T, int NB, int COLS>
 DEV void narrow_pv(float (&o)[1][COLS / 8][4], const float (&p)[1][NB][4], u32 v_address)
 {
     using shape = swizzle<COLS / 2>;
@@ -142,17 +134,17 @@ DEV void narrow_pv(float (&o)[1][COLS / 8][4], const float (&p)[1][NB][4], u32 v
         if (d == 0) {
 #pragma unroll
             for (int r = 0; r < 4; r++) {
-                a[r] = pack<TO>(p[0][2 * k + r / 2][2 * (r % 2)], p[0][2 * k + r / 2][2 * (r % 2) + 1]);
+                a[r] = pack<f16>(p[0][2 * k + r / 2][2 * (r % 2)], p[0][2 * k + r / 2][2 * (r % 2) + 1]);
             }
         }
 #pragma unroll
         for (int chunk = 0; chunk < 2; chunk++) {
             u32 even[2];
             u32 odd[2];
-            widen_word<T, TO, NARROW_CROSSED>(b[i & 1][2 * chunk], even[0], odd[0]);
-            widen_word<T, TO, NARROW_CROSSED>(b[i & 1][2 * chunk + 1], even[1], odd[1]);
-            mma_16x8x16<TO>(o[0][4 * d + 2 * chunk], a, even[0], even[1]);
-            mma_16x8x16<TO>(o[0][4 * d + 2 * chunk + 1], a, odd[0], odd[1]);
+            widen_word<T, NARROW_CROSSED>(b[i & 1][2 * chunk], even[0], odd[0]);
+            widen_word<T, NARROW_CROSSED>(b[i & 1][2 * chunk + 1], even[1], odd[1]);
+            mma_16x8x16<f16>(o[0][4 * d + 2 * chunk], a, even[0], even[1]);
+            mma_16x8x16<f16>(o[0][4 * d + 2 * chunk + 1], a, odd[0], odd[1]);
         }
     }
 }

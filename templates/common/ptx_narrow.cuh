@@ -22,6 +22,20 @@ DEV u32 f16x2_from_e4m3x2(u16 codes)
     return pair;
 }
 
+// The same of all four of a word.
+DEV void f16x2_from_e4m3x4(u32 codes, u32 &low, u32 &high)
+{
+    low = 0;
+    high = 0;
+#if NARROW_E4M3
+    asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
+        : "=r"(low), "=r"(high)
+        : "r"(codes));
+#else
+    static_cast<void>(codes);
+#endif
+}
+
 // Byte i of the result is the one that bits 4 i .. 4 i + 2 of `places` number: 0 .. 3 of a, 4 .. 7 of b.
 DEV u32 byte_permute(u32 a, u32 b, u32 places)
 {
@@ -35,11 +49,5 @@ DEV u32 f16x2_fma(u32 a, u32 b, u32 c)
 {
     u32 x;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
-    return x;
-}
-DEV u32 bf16x2_fma(u32 a, u32 b, u32 c)
-{
-    u32 x;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
     return x;
 }

@@ -74,6 +74,10 @@ static const struct inline_spec SCALED[] = {
     {"by_key", "return attention { inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv') },\n"
                "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 300) end,\n"
                "  score_mod = function(s, at, x) return s * x.ks(at.b, at.h_kv, at.kv) end }\n"},
+    {"growing", /* weights from far below f16's to far above, which only those of one row in eight are */
+     "return attention { score_mod = function(s, at) return s + 0.15 * (at.len_kv - at.kv) - 70.0 +\n"
+     "    where(eq(at.h % 8, 3), 60.0, 0.0) end,\n"
+     "  online_func = elementwise_weights(function(s) return exp(min(s, 80.0)) end) }\n"},
     {"holes", /* no row sees any of the first half, and row 0 nothing at all */
      "return attention { mask_mod = function(at)\n"
      "  return ge(at.kv * 2, at.len_kv) & ne(at.kv % 3, 0) & gt(at.row, 0) end }\n"},
@@ -100,8 +104,9 @@ static void add_few(struct case_list *list)
         for (int k = 0; k < 2; k++) {
             const struct inline_spec shipped = {i < COUNT(SCALED) ? "" : DECODED[i - COUNT(SCALED)], NULL};
             const struct inline_spec *spec = i < COUNT(SCALED) ? &SCALED[i] : &shipped;
-            const struct test_case c = few(spec, i + 3 * k, k ? LATHE_F16 : LATHE_BF16, i % 3 ? 64 : 128,
-                                           i % 3 ? 64 : 128, (i + k) % 3 ? 90 : 80);
+            const struct test_case c =
+                few(spec, i + 3 * k, k && strcmp(spec->name, "growing") != 0 ? LATHE_F16 : LATHE_BF16,
+                    i % 3 ? 64 : 128, i % 3 ? 64 : 128, (i + k) % 3 ? 90 : 80);
             case_add(list, &c);
         }
     for (int i = 0; i < 4 * COUNT(DTYPES); i++) {

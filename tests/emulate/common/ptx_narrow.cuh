@@ -13,6 +13,11 @@ DEV u16 emulate_f16_from_e4m3(u32 code)
     return magnitude == 0x7fu ? u16{0x7fff} : static_cast<u16>((code & 0x80u) << 8 | bits);
 }
 DEV u32 f16x2_from_e4m3x2(u16 codes) { return emulate_f16_from_e4m3(codes & 0xffu) | static_cast<u32>(emulate_f16_from_e4m3(codes >> 8)) << 16; }
+DEV void f16x2_from_e4m3x4(u32 codes, u32 &low, u32 &high)
+{
+    low = f16x2_from_e4m3x2(static_cast<u16>(codes));
+    high = f16x2_from_e4m3x2(static_cast<u16>(codes >> 16));
+}
 DEV u32 byte_permute(u32 a, u32 b, u32 places)
 {
     const u64 both = static_cast<u64>(b) << 32 | a;
@@ -22,14 +27,8 @@ DEV u32 byte_permute(u32 a, u32 b, u32 places)
     }
     return x;
 }
-DEV float emulate_bf16(u32 bits) { return __uint_as_float(bits << 16); }
 DEV float emulate_f16(u32 bits) { return float_from_f16(static_cast<u16>(bits)); }
 DEV u32 f16x2_fma(u32 a, u32 b, u32 c)
 {
     return f16x2_from_floats(emulate_f16(a) * emulate_f16(b) + emulate_f16(c), emulate_f16(a >> 16) * emulate_f16(b >> 16) + emulate_f16(c >> 16));
-}
-DEV u32 bf16x2_fma(u32 a, u32 b, u32 c)
-{
-    return bf16x2_from_floats(emulate_bf16(a & 0xffffu) * emulate_bf16(b & 0xffffu) + emulate_bf16(c & 0xffffu),
-                              emulate_bf16(a >> 16) * emulate_bf16(b >> 16) + emulate_bf16(c >> 16));
 }
