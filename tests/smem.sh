@@ -86,6 +86,7 @@ gated_delta backward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd_sm90
 gated_delta backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_delta_bwd
 kda backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta_bwd
 gdn2 backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_rule_bwd
+rwkv7 backward sm_80 dtype=bf16,h=16,t=4096,d=64 linear_dplr_bwd
 rwkv6 backward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_additive_bwd
 logcumsumexp forward sm_90a dtype=bf16,rows=4096,n=8192 rowwise
 logcumsumexp backward sm_80 dtype=bf16,rows=4096,n=8192 rowwise_bwd

@@ -297,7 +297,7 @@ linear_files() {
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
-        case $spec in gdn2 | comba | precond_*) spills=272 ;; esac # a reader and a writer of all channels beside the keys
+        case $spec in gdn2 | comba | precond_*) spills=272 ;; rwkv7 | dplr | iplr) spills=400 ;; esac # a reader and a writer of all channels beside the keys
         for dims in d=64 d=128 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' backward
         done
@@ -349,6 +349,11 @@ linear_files() {
     gen precond_gated_delta dtype=f16,h=16,t=4096,d=128,d_v=64 sm_90a linear_keyed_rule_bwd backward
     gen comba dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_rule_bwd backward
     gen comba dtype=f16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
+    spills=400 # and what flows to logarithms stays in registers while two writers take turns
+    gen rwkv7 dtype=bf16,h=16,t=4096,d=128 sm_90a linear_dplr_bwd backward
+    gen rwkv7 dtype=f16,h=16,t=4096,d=64 sm_80 linear_dplr_bwd backward
+    gen dplr dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_dplr_bwd backward
+    gen iplr dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_dplr_bwd backward
     for spec in delta_rule gated_delta; do
         for arch in sm_80 sm_90a; do
             spills=0

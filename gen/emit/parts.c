@@ -19,8 +19,10 @@ static const char *const LONG_ROLES[] = {"bwd",      "fwd",    "bwd_rows", "rows
    say which part is theirs, so that a text does not change with how it is cut. */
 static const char *const SEVERAL_LONG_ROLES[] = {"bwd_chunks",
                                                  "bwd_chunks_low_rank",
+                                                 "bwd_chunks_dplr",
                                                  "bwd_prepare_low_rank",
                                                  "bwd_states",
+                                                 "bwd_states_dplr",
                                                  "bwd_prepare",
                                                  "prepare",
                                                  "prepare_low_rank",

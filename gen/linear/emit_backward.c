@@ -154,6 +154,8 @@ static void emit_variant_back(struct functions *f, const struct linear_back *b, 
     static const char *const mod[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     static const char *const back[MOD_COUNT] = {"query_back", "key_back", "value_back", "output_back"};
     struct emitter *e = f->e;
+    const bool in_chunks =
+        plan->row->linear == &linear_keyed_rule_bwd || plan->row->linear == &linear_dplr_bwd;
     text_add(e->out, "struct variant {\n");
     for (int m = 0; m < MOD_COUNT; m++) {
         const bool stages = e->w->mod[m].n_stages > 0;
@@ -163,7 +165,7 @@ static void emit_variant_back(struct functions *f, const struct linear_back *b, 
     emit_linear_functions(f);
     emit_keys(f, b);
     emit_site_tables(e->out, b);
-    emit_sites(f, b, site_signature(f, plan->row->linear == &linear_keyed_rule_bwd));
+    emit_sites(f, b, site_signature(f, in_chunks));
     emit_sites(f, b, NULL);
     text_add(e->out, "};\n");
 }

@@ -36,6 +36,14 @@ int linear_more_writers(const struct kernel_request *r)
     return r->ir->linear.delta.n_roots > 0 ? 0 : 1;
 }
 
+/* With a second vector that writes there are that, A and N_v of it, and N_v for the way back. */
+int linear_low_rank_prepared(const struct kernel_request *r, int pad, enum keyed_use use)
+{
+    const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
+    const int more = linear_tile(r, CHUNK, pad) + (use == KEYED_BACK ? 3 : 2) * blocks;
+    return linear_keyed_prepared(r, pad, use) + linear_more_writers(r) * more;
+}
+
 int linear_low_rank_layout(const struct kernel_request *r, int pad)
 {
     enum { OF_CHANNEL = 4 * (2 * STEPS + STEPS * (STEPS - 1) / 2), SUMS = STEPS * 4 * 16 * 16 };

@@ -70,7 +70,7 @@ struct linear_template {
 extern const struct linear_template linear_recurrent, linear_recurrent_kept, linear_recurrent_bwd,
     linear_additive, linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90,
     linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd,
-    linear_keyed_rule_bwd, linear_dplr;
+    linear_keyed_rule_bwd, linear_dplr, linear_dplr_bwd;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 
@@ -102,7 +102,9 @@ int linear_keyed_prepared(const struct kernel_request *r, int pad, enum keyed_us
 int linear_keyed_layout(const struct kernel_request *r, int pad, enum keyed_use use);
 /* Without the delta rule tokens write under two vectors: how many there are beside k. */
 int linear_more_writers(const struct kernel_request *r);
-/* Bytes of low_rank_layout of linear/low_rank_prepare.cuh: of a rule with vectors of its own. */
+/* Of a rule with vectors of its own: bytes of what is prepared of a chunk, and of low_rank_layout of
+   linear/low_rank_prepare.cuh. */
+int linear_low_rank_prepared(const struct kernel_request *r, int pad, enum keyed_use use);
 int linear_low_rank_layout(const struct kernel_request *r, int pad);
 /* Then: of those whose blocks have four warps for a chunk of tokens. */
 void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);

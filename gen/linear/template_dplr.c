@@ -13,16 +13,7 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64, STEPS = CHUNK / 16 };
-
-/* Of struct prepared of linear/chunk_parts.cuh; of the second vector as it writes, and two triangles of
- * pairs. */
-static int prepared_bytes(const struct kernel_request *r, int pad)
-{
-    const int blocks = STEPS * (STEPS + 1) / 2 * linear_tile(r, CHUNK / STEPS, CHUNK / STEPS);
-    return linear_keyed_prepared(r, pad, KEYED_WHOLE) +
-           linear_more_writers(r) * (linear_tile(r, CHUNK, pad) + 2 * blocks);
-}
+enum { CHUNK = LINEAR_CHUNK, WARP_COLUMNS = 16, KEY_STEP = 64 };
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
 {
@@ -31,7 +22,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     linear_plan_four_warps(r, to);
     linear_plan_columns(r, to);
     const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
-    to->chunk_bytes = prepared_bytes(r, pad);
+    to->chunk_bytes = linear_low_rank_prepared(r, pad, KEYED_WHOLE);
     to->smem_bytes = to->chunk_bytes + linear_tile(r, CHUNK, WARP_COLUMNS * to->column_warps);
     to->inverse = linear_low_rank_layout(r, pad);
     if (!linear_has_room(r, to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse, why))

@@ -1,8 +1,8 @@
 /*
  * template_keyed_delta_bwd.c: linear/backward/keyed_delta.cuh, the backward pass of the delta rule behind a
- * decay by key channel in chunks of tokens, by mma.sync, and keyed_rule.cuh, where its tokens read and write
- * by vectors of their own. In: a request. Out: the plan, or why there is none;
- * config, workspace and launches.
+ * decay by key channel in chunks of tokens, by mma.sync; keyed_rule.cuh, where its tokens read and write by
+ * vectors of their own; and dplr.cuh, where what they read is written beside v. In: a request. Out: the plan,
+ * or why there is none; config, workspace and launches.
  */
 #include "gen/base/text.h"
 #include "gen/ir/spec.h"
@@ -55,10 +55,14 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
     to->chunk_slices = d_v / SLICE;
-    to->chunk_bytes = linear_keyed_prepared(r, d, KEYED_BACK);
-    to->inverse =
-        linear_has_vectors(r->ir) ? linear_low_rank_layout(r, d) : linear_keyed_layout(r, d, KEYED_BACK);
-    to->walk_bytes = to->chunk_bytes + linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
+    const bool vectors = linear_has_vectors(r->ir);
+    const bool adds =
+        linear_more_writers(r) > 0; /* each way has what is for it in the place of the other's */
+    to->chunk_bytes =
+        vectors ? linear_low_rank_prepared(r, d, KEYED_BACK) : linear_keyed_prepared(r, d, KEYED_BACK);
+    to->inverse = vectors ? linear_low_rank_layout(r, d) : linear_keyed_layout(r, d, KEYED_BACK);
+    to->walk_bytes = (adds ? linear_low_rank_prepared(r, d, KEYED_WHOLE) : to->chunk_bytes) +
+                     linear_tile(r, CHUNK, OF_WARP * COLUMN_WARPS) + 4 * COLUMN_WARPS;
     to->stages = 2;
     const int ahead = to->inverse > to->walk_bytes ? to->inverse : to->walk_bytes;
     return linear_has_room(r, ahead > to->smem_bytes ? ahead : to->smem_bytes, why);
@@ -71,15 +75,15 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
         return false;
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
-    snprintf(
-        plan->reason, sizeof plan->reason,
-        "decay %s with the delta rule%s: %d tokens at a time by mma.sync; walks along the chunks, forward "
-        "and "
-        "back, of %d blocks a head and sequence with %d value channels each, then %d for each chunk, with %d "
-        "key channels each",
-        linear_decay_text(linear_decay_form(r->ir)),
-        linear_has_vectors(r->ir) ? " and vectors of its own" : "", CHUNK, to->chunk_slices, SLICE,
-        to->key_parts, to->chunk_threads / 64 * OF_WARP);
+    snprintf(plan->reason, sizeof plan->reason,
+             "decay %s%s: %d tokens at a time by mma.sync; walks along the chunks, forward and back, of %d "
+             "blocks a head and sequence with %d value channels each, then %d for each chunk, with %d "
+             "key channels each",
+             linear_decay_text(linear_decay_form(r->ir)),
+             linear_more_writers(r) > 0  ? ", and what is read is written, too"
+             : linear_has_vectors(r->ir) ? " with the delta rule and vectors of its own"
+                                         : " with the delta rule",
+             CHUNK, to->chunk_slices, SLICE, to->key_parts, to->chunk_threads / 64 * OF_WARP);
     return true;
 }
 
@@ -117,18 +121,20 @@ static void place_rule(struct recipe *r, bool gradient)
     const int d = (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const bool corrects = r->b->site[OF_DELTA].n > 0;
+    const bool adds = r->e->spec->linear.delta.n_roots == 0; /* of b and of k */
     const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
     back_place_tokens(r, corrects, ERRORS, d_v);
     back_place_tokens(r, corrects, DX, d_v);
     back_place_tokens(r, true, DQ_HEAD, d);
     back_place_tokens(r, true, DK_HEAD, d);
     back_place_tokens(r, true, DK_READ, d);
+    back_place_tokens(r, adds, OWN, d);
     back_place_tokens(r, gradient, DLOG, d);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
     back_place_states(r, plan->chunk_slices * plan->row_slices);
     back_place_chunks(r, WRITTEN, values);
     back_place_chunks(r, DWRITTEN, values);
-    back_place_tokens(r, true, DBETA, 1);
+    back_place_tokens(r, !adds, DBETA, 1);
 }
 
 /* ---- launches -------------------------------------------------------------------------------------------
@@ -162,6 +168,13 @@ static void back_rule(struct recipe *r)
     back_of_chunks(r, "bwd_chunks_low_rank", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
 }
 
+static void back_dplr(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    back_of_heads(r, "bwd_states_dplr", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
+    back_of_chunks(r, "bwd_chunks_dplr", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+}
+
 static bool sizes_of_rule(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (linear_has_vectors(r->ir))
@@ -176,6 +189,14 @@ const struct linear_template linear_keyed_rule_bwd = {
     .place = place_rule,
     .again = again_rule,
     .back = back_rule,
+    .names_adjoints = true,
+};
+const struct linear_template linear_dplr_bwd = {
+    .sizes = sizes,
+    .config = config,
+    .place = place_rule,
+    .again = again_rule,
+    .back = back_dplr,
     .names_adjoints = true,
 };
 const struct linear_template linear_keyed_delta_bwd = {

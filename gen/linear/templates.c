@@ -145,6 +145,11 @@ const struct template_row linear_templates[] = {
      DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
     {BACKWARD(linear_keyed_rule_bwd, "keyed_rule.cuh", BACK_AGAIN_BY_TOKEN),
      DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
+    {BACKWARD(linear_dplr_bwd, "dplr.cuh", BACK_AGAIN_BY_TOKEN),
+     .serves = {.dtypes = SERVES_HALVES,
+                DIMS(256, 256),
+                .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
+                .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
     {BACKWARD(linear_additive_bwd, "additive.cuh", BACK_AGAIN_BY_TOKEN),
      SERVES(SERVES_HALVES, DIMS(256, 256),
             LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |

@@ -19,9 +19,9 @@ static_assert(!DECAY_BY_VALUE, "a decay by key channel, or one that is the same 
 static_assert(LOOKS && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule, or a reader and a writer");
 
 constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;
-constexpr int WRITERS = ADDS_SEEN ? 2 : 1;  // vectors under which a token writes
-constexpr bool IN_PIECES = cfg::PIECES > 1; // few long sequences may be cut: linear/keyed_delta_runs.cuh
-constexpr bool POWERS_APART = STATE_SCALED; // backward: struct beta_power
+constexpr int WRITERS = ADDS_SEEN ? 2 : 1;                // vectors under which a token writes
+constexpr bool IN_PIECES = cfg::PIECES > 1;               // few long sequences may be cut: linear/keyed_delta_runs.cuh
+constexpr bool POWERS_APART = STATE_SCALED && cfg::DELTA; // backward: struct beta_power
 
 // In both memories the same bytes: tiles as swizzle has them, blocks of 16 x 16 pairs in the order in which lanes hold
 // operands of mma.sync. Of T there are two of them, as its elements are two numbers each (linear/inverse_tiles.cuh). In
@@ -41,9 +41,10 @@ struct prepared {
     // Where sequences may be cut in pieces: f32: by how much the chunk shrinks any state at least, less by how
     // much it may let one grow; and that growth alone. Both to the base 2.
     static constexpr int SHRINKS = END, END_AHEAD = SHRINKS + (IN_PIECES ? 128 : 0);
-    // Backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it; a power of two
-    // of each token.
-    static constexpr int INVERSE_BACK = END, POWERS = INVERSE_BACK + 2 * BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
+    // Backward, too: T and N_v as operands whose rows are the depth, and so A and A_v are there, with the scale in
+    // them; a power of two of each token.
+    static constexpr int INVERSE_BACK = END, SEEN_V_BACK = INVERSE_BACK + 2 * BLOCKS,
+                         POWERS = SEEN_V_BACK + VALUE_BLOCKS, END_BACK = POWERS + 4 * CHUNK_TOKENS;
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
     // BYTES: END_AHEAD or END_BACK.
     template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)

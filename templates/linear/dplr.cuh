@@ -14,8 +14,6 @@ namespace linear
 static_assert(WRITERS == 2, "what is read is written under a vector of its own, beside v under k");
 
 struct low_rank_walk : forward_walk {
-    using operands = u32[CHUNK_STEPS][4]; // of 16 tokens each, this warp's columns: for either side of a product
-
     __device__ __forceinline__ void load_values(int number) const
     {
         constexpr int ACROSS = 2 * COLUMN_WARPS; // 16 bytes each
@@ -34,42 +32,6 @@ struct low_rank_walk : forward_walk {
         copy<0, prepared::FIRST>(number);
         load_values(number);
         copy_commit();
-    }
-    // Values of this warp's columns, which are operands as they lie there.
-    __device__ __forceinline__ void load_values_of_warp(operands &v) const
-    {
-#pragma unroll
-        for (int t = 0; t < CHUNK_STEPS; t++) {
-            u32 x[4];
-            load_matrix4_transposed(
-                x, shared + static_cast<u32>(VALUES) +
-                       swizzle<VALUE_PAD>::offset(t * STEP + (lane_id() & 15), first() / 8 + (lane_id() >> 4)));
-            v[t][0] = x[0];
-            v[t][1] = x[2];
-            v[t][2] = x[1];
-            v[t][3] = x[3];
-        }
-    }
-
-    // X.
-    __device__ __forceinline__ void correct(operands &x, const operands &v, const state_columns &s, float by) const
-    {
-        float sum[2 * CHUNK_STEPS][4] = {};
-        multiply_state(sum, s, by, prepared::READ_K);
-        const float back = state_columns::SCALED ? 1.0f / by : 1.0f;
-#pragma unroll
-        for (int e = 0; state_columns::SCALED && e < 8 * CHUNK_STEPS; e++) {
-            sum[e / 4][e % 4] *= back;
-        }
-#pragma unroll
-        for (int i = 0; i < CHUNK_STEPS; i++) {
-#pragma unroll
-            for (int j = 0; j <= i; j++) {
-                multiply_block(sum[2 * i], sum[2 * i + 1], v[j], block(prepared::SEEN_V, i, j));
-            }
-            round(x[i], sum[2 * i], sum[2 * i + 1]);
-        }
-        solve(x);
     }
     // o of 16 tokens.
     __device__ __forceinline__ void read(float (&o)[2][4], const state_columns &s, float by, const operands &x,
@@ -98,8 +60,8 @@ struct low_rank_walk : forward_walk {
             const float by = s.nearer();
             operands v;
             operands x;
-            load_values_of_warp(v);
-            correct(x, v, s, by);
+            load_operands(v);
+            look(x, v, s, by);
             copy_wait<0>();
             __syncthreads();
             if (more) {

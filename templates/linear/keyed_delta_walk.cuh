@@ -112,6 +112,20 @@ template <class P, int BYTES> struct keyed_walk {
             round(r[t], x[2 * t], x[2 * t + 1]);
         }
     }
+    // As they are multiplied by what is of tokens: this warp's columns, 16 tokens each.
+    using operands = u32[CHUNK_STEPS][4];
+    __device__ __forceinline__ void load_operands(operands &v) const
+    {
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t++) {
+            u32 x[4];
+            load_own(x, t);
+            v[t][0] = x[0];
+            v[t][1] = x[2];
+            v[t][2] = x[1];
+            v[t][3] = x[3];
+        }
+    }
     // x and y += a times a block of 16 columns.
     DEV void multiply_block(float (&x)[4], float (&y)[4], const u32 (&a)[4], u32 at)
     {
@@ -132,6 +146,26 @@ template <class P, int BYTES> struct keyed_walk {
             }
             round(r[i], x[0], x[1]);
         }
+    }
+    // Of two writers X = T (a S + N_v v).
+    __device__ __forceinline__ void look(operands &x, const operands &v, const state_columns &s, float by) const
+    {
+        float sum[2 * CHUNK_STEPS][4] = {};
+        multiply_state(sum, s, by, prepared::READ_K);
+        const float back = state_columns::SCALED ? 1.0f / by : 1.0f;
+#pragma unroll
+        for (int e = 0; state_columns::SCALED && e < 8 * CHUNK_STEPS; e++) {
+            sum[e / 4][e % 4] *= back;
+        }
+#pragma unroll
+        for (int i = 0; i < CHUNK_STEPS; i++) {
+#pragma unroll
+            for (int j = 0; j <= i; j++) {
+                multiply_block(sum[2 * i], sum[2 * i + 1], v[j], block(prepared::SEEN_V, i, j));
+            }
+            round(x[i], sum[2 * i], sum[2 * i + 1]);
+        }
+        solve(x);
     }
     // s += the keys of a tile times x.
     __device__ __forceinline__ void add(state_columns &s, const u32 (&x)[CHUNK_STEPS][4], int which) const

@@ -56,7 +56,7 @@ struct low_rank_pairs {
     float a[WRITERS][2][4];
 };
 
-// BACK: backward, of one writer: q and A have the scale in them.
+// BACK: backward: q, A and A_v have the scale in them.
 template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_rank_layout> {
     using base = chunk_decays<BACK, P, low_rank_layout>;
     using base::p, base::w, base::place, base::to, base::shared, base::own, base::rows, base::numbers, base::matrix_of;
@@ -267,14 +267,15 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
             each_pair(x.a[n], [](float &y, int row, int column) { y = column < row ? y : 0.0f; });
         }
     }
-    // A block of pairs as the first operand, or as the second one.
+    // A block of pairs as the first operand, or as the second one; TURN: as the second one whose rows are the depth.
+    template <bool TURN>
     __device__ __forceinline__ void store_pairs(const float (&x)[2][4], int which, int j, bool first) const
     {
         const u32 low = pack<operand>(x[0][2], x[0][3]);
         const u32 high = pack<operand>(x[1][0], x[1][1]);
         u32 word[4] = {pack<operand>(x[0][0], x[0][1]), first ? low : high, first ? high : low,
                        pack<operand>(x[1][2], x[1][3])};
-        if constexpr (BACK) {
+        if constexpr (TURN) {
             base::turn(word, shared + static_cast<u32>(layout::SUMS + own() * layout::SUM));
         }
         *reinterpret_cast<uint4 *>(to + which + prepared::block(own(), j) + 16 * lane_id()) =
@@ -283,10 +284,13 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
     // All that a walk needs of pairs but N of b, of which T is made.
     __device__ __forceinline__ void leave_pairs(const low_rank_pairs &x, int j) const
     {
-        store_pairs(x.q[0], prepared::PAIRS, j, true);
+        store_pairs<BACK>(x.q[0], prepared::PAIRS, j, true);
         if constexpr (WRITERS > 1) {
-            store_pairs(x.q[WRITERS - 1], prepared::PAIRS_V, j, true);
-            store_pairs(x.a[WRITERS - 1], prepared::SEEN_V, j, false);
+            store_pairs<BACK>(x.q[WRITERS - 1], prepared::PAIRS_V, j, true);
+            store_pairs<false>(x.a[WRITERS - 1], prepared::SEEN_V, j, false);
+            if constexpr (BACK) {
+                store_pairs<true>(x.a[WRITERS - 1], prepared::SEEN_V_BACK, j, true);
+            }
         }
     }
     // diag(beta) N, or -N, where nobody needs the tiles any more.
@@ -346,7 +350,8 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
                 for (int n = 0; n < 4; n++) {
                     const int row = i * STEP + lane_id() % 4 * 2 + n % 2 * 8;
                     const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
-                    const float by = beta[column] * (base::APART ? beta_power::in(beta[column]).inverse : 1.0f);
+                    const float power = base::APART ? beta_power::in(beta[column]).inverse : 1.0f;
+                    const float by = cfg::DELTA ? beta[column] * power : 1.0f;
                     word[n] = two_words::of(column <= row ? by * t[row][column] : 0.0f,
                                             column <= row + 1 ? by * t[row + 1][column] : 0.0f);
                 }

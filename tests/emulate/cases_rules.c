@@ -54,26 +54,29 @@ static void add_forward(struct case_list *list, const struct inline_spec *spec, 
         }
 }
 
+/* Behind the decay, then ahead of it. */
+static const struct inline_spec BACK[] = {
+    {SPEC(delta_writer)}, {SPEC(rule_mixed)},    {SPEC(rule_behind)},           {SPEC(rule_steep)},
+    {"gdn2", NULL},       {"precond_kda", NULL}, {"precond_gated_delta", NULL}, {"comba", NULL},
+    {SPEC(delta_reader)}, {SPEC(delta_first)},   {SPEC(rule_resets)},           {SPEC(rule_alike)}};
+
 /* linear/backward/keyed_rule.cuh: vectors that read behind the decay, then ahead of it; head dims of one
    slice of channels and more, value channels of one and more. */
-static void add_backward(struct case_list *list)
+static void add_backward(struct case_list *list, const struct inline_spec *spec, int n,
+                         const char *template_name)
 {
-    static const struct inline_spec BACK[] = {
-        {SPEC(delta_writer)}, {SPEC(rule_mixed)},    {SPEC(rule_behind)},           {SPEC(rule_steep)},
-        {"gdn2", NULL},       {"precond_kda", NULL}, {"precond_gated_delta", NULL}, {"comba", NULL},
-        {SPEC(delta_reader)}, {SPEC(delta_first)},   {SPEC(rule_resets)},           {SPEC(rule_alike)}};
     static const int DIMS[][2] = {{128, 128}, {64, 72},  {40, 128}, {128, 64},
                                   {192, 136}, {256, 40}, {64, 16}};
-    for (int k = 0; k < COUNT(BACK); k++)
+    for (int k = 0; k < n; k++)
         for (int d = 0; d < 2; d++) {
             const int *dim = DIMS[d == 0 ? k % 2 : 1 + k % 6];
             struct test_case c =
-                case_of_attention("linear", BACK[k].name, BACK[k].text, (k + d) % 3 ? LATHE_BF16 : LATHE_F16,
+                case_of_attention("linear", spec[k].name, spec[k].text, (k + d) % 3 ? LATHE_BF16 : LATHE_F16,
                                   dim[0], dim[1], dim[0] > 128 || (k + d) % 2 ? 90 : 80);
             c.group = "linear_rules_back";
             c.pass = LATHE_BACKWARD;
             c.deterministic = true;
-            c.template_name = "linear_keyed_rule_bwd";
+            c.template_name = template_name;
             for (int s = 0; s < COUNT(SHAPES); s++)
                 if ((s + k + d) % 2 == 0 || s == 4)
                     add_linear(list, c, &SHAPES[s]);
@@ -101,11 +104,13 @@ static void add_hard(struct case_list *list)
         {{SPEC(rule_hard)}, "linear_keyed_rule_bwd", LATHE_F16, 40, 72, 80},
         {{SPEC(rule_hard_first)}, "linear_keyed_rule_bwd", LATHE_BF16, 128, 40, 90},
         {{SPEC(rule_hard_first)}, "linear_keyed_rule_bwd", LATHE_F16, 72, 64, 80},
+        {{SPEC(low_rank_hard)}, "linear_dplr_bwd", LATHE_BF16, 72, 40, 90},
+        {{SPEC(low_rank_hard)}, "linear_dplr_bwd", LATHE_F16, 64, 128, 80},
     };
     for (int k = 0; k < COUNT(ROW); k++) {
         struct test_case c = case_of_attention("linear", ROW[k].spec.name, ROW[k].spec.text, ROW[k].dtype,
                                                ROW[k].d, ROW[k].d_v, ROW[k].sm);
-        const bool back = strcmp(ROW[k].template_name, "linear_keyed_rule_bwd") == 0;
+        const bool back = strstr(ROW[k].template_name, "_bwd") != NULL;
         c.group = back ? "linear_rules_back" : "linear_rules";
         c.template_name = ROW[k].template_name;
         c.pass = back ? LATHE_BACKWARD : LATHE_FORWARD;
@@ -118,7 +123,8 @@ static void add_hard(struct case_list *list)
 
 void group_rules(struct case_list *list)
 {
-    add_backward(list);
+    add_backward(list, BACK, COUNT(BACK), "linear_keyed_rule_bwd");
+    add_backward(list, TWO, COUNT(TWO), "linear_dplr_bwd");
     add_forward(list, ONE, COUNT(ONE), "linear_keyed_delta");
     add_forward(list, TWO, COUNT(TWO), "linear_dplr");
     add_hard(list);

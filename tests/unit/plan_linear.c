@@ -389,6 +389,23 @@ TEST(the_delta_rule_with_vectors_goes_back_in_chunks)
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
+/* What is read is written beside v. */
+TEST(a_decay_plus_low_rank_goes_back_in_chunks)
+{
+    static const struct asked asked = {"linear_dplr_bwd",
+                                       LATHE_BACKWARD,
+                                       {NUMBER(chunk_threads), NUMBER(walk_bytes), NUMBER(smem_bytes)}};
+    static const struct answer row[] = {
+        {&H100, "rwkv7", "dtype=bf16,t=64,d=128", NULL, {256, 99856, 150400}},
+        {&H100, "dplr", "dtype=f16,t=64,d=256,d_v=64", NULL, {512, 165904, 177792}},
+        {&A100, "iplr", "dtype=bf16,t=64,d=64", NULL, {256, 66832, 109440}},
+        {&A100, "rwkv7", "dtype=bf16,t=64,d=256", "bytes of shared memory", {0}},
+        {&H100, "rwkv7", "dtype=f32,t=64,d=128", "it takes f16 and bf16", {0}},
+        {&H100, "comba", "dtype=bf16,t=64,d=128", "delta", {0}},
+    };
+    check_answers(&asked, row, sizeof row / sizeof *row);
+}
+
 /* A gate that is left out is a constant once formulas are lowered. */
 TEST(gradients_of_gates_that_are_left_out_are_refused)
 {

@@ -42,7 +42,7 @@ static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2,
 
 struct chunk_tiles : own_blocks {
     using operand = cfg::operand;
-    using layout = typename pick<cfg::DELTA, keyed_layout_back, additive_layout>::type;
+    using layout = typename pick<LOOKS, keyed_layout_back, additive_layout>::type;
     const linear_back_params &p;
     const work &w;
     int place;
@@ -149,7 +149,7 @@ struct chunk_tiles : own_blocks {
     __device__ __forceinline__ void store_values(fragments &x, int first) const
     {
         using target = dv_element;
-        if constexpr (KEY_PARTS > 1 && !cfg::DELTA) { // bwd_values sums what parts have
+        if constexpr (KEY_PARTS > 1 && !LOOKS) { // bwd_values sums what parts have
             const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
             store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first,
                                  cfg::D_V);
@@ -241,7 +241,7 @@ struct chunk_tiles : own_blocks {
             least = fminf(least, log);
         }
         const bool steep = __any_sync(ALL_LANES, least < STEEP_BLOCK) != 0;
-        const bool strong = !cfg::DELTA && __any_sync(ALL_LANES, least < MILD_BLOCK) != 0;
+        const bool strong = !LOOKS && __any_sync(ALL_LANES, least < MILD_BLOCK) != 0;
         if (lane_id() == 0) {
             store_shared(tile(layout::STRONG + 4 * number), steep ? 2.0f : strong ? 1.0f : 0.0f);
         }

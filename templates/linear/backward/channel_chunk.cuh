@@ -22,7 +22,7 @@ namespace linear
 
 // Gradients of pairs within 16 tokens are two numbers of 16 bits, the second one what the first is off by. Where some
 // channel is strong the first alone is read.
-constexpr bool HAS_RESTS = !cfg::DELTA;
+constexpr bool HAS_RESTS = !LOOKS;
 
 struct channel_chunk : chunk_tiles {
     // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come
@@ -33,9 +33,9 @@ struct channel_chunk : chunk_tiles {
     __device__ __forceinline__ void choose_share()
     {
         by_level = is_stronger(1.0f);
-        share = !by_level && (cfg::DELTA || is_stronger(0.0f)) ? 0.5f : 0.0f;
+        share = !by_level && (LOOKS || is_stronger(0.0f)) ? 0.5f : 0.0f;
     }
-    __device__ __forceinline__ bool is_strong() const { return cfg::DELTA ? share == 0.0f : by_level; }
+    __device__ __forceinline__ bool is_strong() const { return LOOKS ? share == 0.0f : by_level; }
 
     template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
     {
@@ -134,7 +134,7 @@ struct channel_chunk : chunk_tiles {
         for (int m = 0; m < OWN_BLOCKS; m++) {
             u32 b[4];
             tokens.load(b, 0, block(m));
-            if constexpr (cfg::DELTA) {
+            if constexpr (LOOKS) {
                 multiply_back<BACK>(x[m], of.pairs, block(m), block(m), b);
             } else {
                 float s[2][4] = {};
@@ -152,7 +152,7 @@ struct channel_chunk : chunk_tiles {
     template <bool BACK> __device__ __forceinline__ void reach_own_blocks(fragments &x) const
     {
 #pragma unroll
-        for (int m = 0; m < OWN_BLOCKS && (cfg::DELTA || share > 0.0f); m++) {
+        for (int m = 0; m < OWN_BLOCKS && (LOOKS || share > 0.0f); m++) {
             scale_by(x[m], factors(block(m), share, block(m) + (BACK ? 1 : -1)));
         }
     }
@@ -484,7 +484,7 @@ struct channel_chunk : chunk_tiles {
                 behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
             }
         }
-        if constexpr (cfg::DELTA && !DECAY_BY_KEY) {
+        if constexpr (LOOKS && !DECAY_BY_KEY) {
             give_sums();
             return;
         }

@@ -20,7 +20,7 @@
 namespace linear
 {
 
-static_assert(WRITERS == 1 && !cfg::BY_CHUNK, "the delta rule");
+static_assert(!cfg::BY_CHUNK, "dq and dk go by the workspace");
 
 // b in the place of keys, a behind all.
 struct low_rank_layout_back : keyed_layout_back {
@@ -92,19 +92,24 @@ struct low_rank_gradients : keyed_gradients {
             store_columns<float>(x, base + first_line(p, w) * cfg::D_V, cfg::D_V, first, cfg::D_V);
         }
     }
+    // What comes to those that write from queries and readers.
+    __device__ __forceinline__ void add_from_readers(fragments &x)
+    {
+        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
+                                     {layout::KEYS_BACK, layout::KEYS_READ, A, 1.0f, cfg::READS_BEFORE}};
+        sum_readers(x, readers);
+        add_own_pairs(x, layout::Q, w.scale);
+    }
     // db.
-    __device__ __forceinline__ void give_writers()
+    __device__ __forceinline__ void give_writers(float *to)
     {
         fragments x = {};
         read_values(x, layout::BEHIND, p.dstates, layout::V);
         if constexpr (GRADIENT_BY_KEY) {
             leave_crossings(x);
         }
-        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale},
-                                     {layout::KEYS_BACK, layout::KEYS_READ, A, 1.0f, cfg::READS_BEFORE}};
-        sum_readers(x, readers);
-        add_own_pairs(x, layout::Q, w.scale);
-        leave_channels(x, p.dk_head);
+        add_from_readers(x);
+        leave_channels(x, to);
     }
     // da; what of it flows to the logarithms.
     __device__ __forceinline__ void give_readers(fragments &to)
@@ -113,19 +118,20 @@ struct low_rank_gradients : keyed_gradients {
         read_values(x, layout::FRONT, p.states, layout::Z);
 #pragma unroll
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
-            x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
+            const float all = x[e / 8][e / 4 % 2][e % 4];
+            x[e / 8][e / 4 % 2][e % 4] = cfg::DELTA ? -all : all;
         }
         sum_writers(x, to, {A, 1.0f, cfg::READS_BEFORE}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
         leave_channels(x, p.dk_read);
     }
-    // dq without its scale. ahead: what has flowed from readers before their own decay.
-    __device__ __forceinline__ void give_queries(const fragments &ahead)
+    // dq without its scale. ahead: what has flowed from readers before their own decay; LAST: nothing more flows.
+    template <bool LAST = true> __device__ __forceinline__ void give_queries(const fragments &ahead)
     {
         fragments x = {};
         read_columns(x, layout::FRONT, p.states,
                      [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
         sum_writers(x, flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
-        if constexpr (GRADIENT_BY_KEY) {
+        if constexpr (GRADIENT_BY_KEY && LAST) {
             sum_blocks(ahead);
         }
         add_own_pairs(x, layout::K, 1.0f);
@@ -161,7 +167,7 @@ struct low_rank_gradients : keyed_gradients {
 
     // ---- the chunk -----------------------------------------------------------------------------------
 
-    __device__ __forceinline__ void run()
+    __device__ __forceinline__ void begin()
     {
         fetch();
         leave_ends();
@@ -171,6 +177,10 @@ struct low_rank_gradients : keyed_gradients {
         make_vectors();
         __syncwarp();
         weigh_vectors();
+    }
+    __device__ __forceinline__ void run()
+    {
+        begin();
         make_pairs();
         if (part == 0) {
             give_values();
@@ -181,7 +191,7 @@ struct low_rank_gradients : keyed_gradients {
         }
         copy_wait<0>();
         __syncthreads();
-        give_writers();
+        give_writers(p.dk_head);
         if constexpr (GRADIENT_BY_KEY) {
             cross_states();
         }

@@ -23,7 +23,8 @@ namespace linear
 static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == KEY_PARTS * PAD_D,
               "blocks have all of what they leave between them");
 
-using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
+// With two writers linear/backward/dplr.cuh has what is for the way back in the place of what is for the way there.
+using back_walk = keyed_walk<linear_back_params, WRITERS == 1 ? prepared::END_BACK : prepared::END>;
 
 struct keyed_states : back_walk {
     // Returns what the state of this warp is multiplied by before it is an operand; in f16, behind a barrier, all
@@ -172,7 +173,8 @@ struct keyed_states : back_walk {
 
     __device__ __forceinline__ void load_back(int number) const
     {
-        static_assert(prepared::PAIRS == prepared::WRITE_K + prepared::TILE, "A lies behind what writes");
+        static_assert(WRITERS > 1 || prepared::PAIRS == prepared::WRITE_K + prepared::TILE,
+                      "A lies behind what writes");
         copy<prepared::WRITE_K, prepared::TILE + prepared::BLOCKS>(number);
         copy<prepared::INVERSE_BACK, 2 * prepared::BLOCKS>(number);
         load_powers(number);
@@ -185,19 +187,6 @@ struct keyed_states : back_walk {
         copy<prepared::READ_Q, prepared::TILE>(number);
         copy<prepared::FACTORS, 4 * KEY_PAD>(number);
         copy_commit();
-    }
-    // What flows back to o, of this warp's columns, as an operand.
-    __device__ __forceinline__ void load_outputs(u32 (&out)[CHUNK_STEPS][4]) const
-    {
-#pragma unroll
-        for (int t = 0; t < CHUNK_STEPS; t++) {
-            u32 v[4];
-            load_own(v, t);
-            out[t][0] = v[0];
-            out[t][1] = v[2];
-            out[t][2] = v[1];
-            out[t][3] = v[3];
-        }
     }
     // x += blocks (i, t)' of a triangle, i from t on, times y, of 16 tokens.
     __device__ __forceinline__ void add_column(float (&x)[4], float (&y)[4], const u32 (&of)[CHUNK_STEPS][4], int which,
@@ -254,7 +243,7 @@ struct keyed_states : back_walk {
             if constexpr (!STATE_SCALED) {
                 leave_state(s, p.dstates, number);
             }
-            load_outputs(out);
+            load_operands(out);
             solve_back(z, out, s, tell_scale(s));
             leave_values(z, p.dwritten, number);
             join_powers(z);
@@ -282,12 +271,13 @@ struct keyed_states : back_walk {
     }
 };
 
-DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
+// WALK: keyed_states, or what is made of them.
+template <class WALK> DEV void walk_both_ways(const linear_back_params &p, unsigned char *bytes)
 {
     const int number = static_cast<int>(blockIdx.x);
     const bool back = number % 2 != 0;
     const work w = work::of_number<SLICES_V, VALUE_PAD>(p, cfg::D_V, number / 2);
-    const keyed_states walk{{p, w, shared_address(bytes)}};
+    const WALK walk{keyed_states{{p, w, shared_address(bytes)}}};
     const int column = w.first + keyed_states::first();
     const int left = w.left - keyed_states::first();
     state_columns s = {};
@@ -335,6 +325,6 @@ extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYE
     LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::walk_keyed(p, shared_bytes);
+    linear::walk_both_ways<linear::keyed_states>(p, shared_bytes);
 }
 #endif
