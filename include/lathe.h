@@ -39,8 +39,8 @@
  *  - Records that are filled have no size field: compile with the headers of the library that is linked.
  *  - The library never prints, never exits, never calls setlocale, and reads the environment
  *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, CUDA_HOME to find
- *    NVRTC, and LATHE_TEMPLATE, names of templates to plan with, for measurements) in lathe_ctx_create
- *    alone.
+ *    NVRTC, and, for measurements, LATHE_TEMPLATE, names of templates to plan with, and LATHE_TILE, a row
+ *    of their tiles, as `lathe tune` names it) in lathe_ctx_create alone.
  *  - destroy(NULL) and release(NULL) do nothing; what describes an object says "" of NULL, and its device
  *    is LATHE_DEVICE_AUTO.
  *

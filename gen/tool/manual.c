@@ -104,6 +104,7 @@ int cmd_manual(const struct options *o)
              "/usr/share/lathe/cache)\n"
              "  LATHE_OFFLINE           nothing is compiled, unless it is empty or 0\n"
              "  LATHE_TEMPLATE          names of templates to plan with, with commas\n"
+             "  LATHE_TILE              a row of tiles to plan with, as `lathe tune` names it, for measurements\n"
              "  CUDA_HOME               where the CUDA toolkit is, of which NVRTC is a part\n"
              "  CC, AR                  the C compiler and the archiver of `lathe aot`\n");
     fputs(".fi\n", stdout);

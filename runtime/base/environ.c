@@ -1,8 +1,8 @@
 /*
  * environ.c: the one function of the library that reads the environment: LATHE_CACHE_DIR, XDG_CACHE_HOME,
- * HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, LATHE_TEMPLATE and CUDA_HOME. In: nothing; out: a struct of
- * the caller's, whose paths are "" where unknown. Relative paths are ignored, as the XDG base directory
- * specification asks.
+ * HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, LATHE_TEMPLATE, LATHE_TILE and CUDA_HOME. In: nothing; out: a
+ * struct of the caller's, whose paths are "" where unknown. Relative paths are ignored, as the XDG base
+ * directory specification asks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,7 @@ void lathe__environment_read(struct environment *out)
     const char *offline = getenv("LATHE_OFFLINE");
     const char *own = getenv("LATHE_CACHE_DIR");
     const char *template_name = getenv("LATHE_TEMPLATE");
+    const char *tile = getenv("LATHE_TILE");
     out->cache_dir[0] = '\0';
     out->cuda_home[0] = '\0';
     /* LATHE_CACHE_DIR set but empty: no disk cache, like cache_dir "" in the options */
@@ -46,4 +47,5 @@ void lathe__environment_read(struct environment *out)
     read_system_cache(out);
     out->offline = offline && offline[0] && strcmp(offline, "0") != 0;
     snprintf(out->template_name, sizeof out->template_name, "%s", template_name ? template_name : "");
+    snprintf(out->tile, sizeof out->tile, "%s", tile ? tile : "");
 }

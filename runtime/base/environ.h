@@ -16,6 +16,7 @@ struct environment {
     bool system_cache_named;               /* by the environment: that it is missing is worth a warning */
     bool offline;
     char template_name[256]; /* to plan with, where they serve; "": any */
+    char tile[24];           /* a row of a template's tiles, likewise */
 };
 /* For lathe_ctx_create and for the tool's main; nothing else calls it. */
 void lathe__environment_read(struct environment *out);

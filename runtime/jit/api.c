@@ -140,6 +140,7 @@ static lathe_status make_context(lathe_ctx **out, const lathe_options *options, 
     lathe__environment_read(&environment);
     snprintf(ctx->cuda_home, sizeof ctx->cuda_home, "%s", environment.cuda_home);
     snprintf(ctx->device.template_name, sizeof ctx->device.template_name, "%s", environment.template_name);
+    snprintf(ctx->device.tile, sizeof ctx->device.tile, "%s", environment.tile);
     open_caches(ctx, options, &environment);
     atomic_init(&ctx->references, 1);
     pthread_mutex_init(&ctx->compiler_lock, NULL);

@@ -187,14 +187,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) LATHE_ENTRY(fwd)(const 
     }
     __syncthreads();
     if (warp < 4) {
-        registers_down<LOADER_REGISTERS>();
+        if constexpr (SHARED_OUT) {
+            registers_down<LOADER_REGISTERS>();
+        }
         if (warp == 0) {
             load_keys(params, shared);
         } else if (warp == 1 && queries::takes_part()) {
             queries::load(params, shared, begin);
         }
     } else {
-        registers_up<WORKER_REGISTERS>();
+        if constexpr (SHARED_OUT) {
+            registers_up<WORKER_REGISTERS>();
+        }
         compute_all(params, shared);
     }
 }

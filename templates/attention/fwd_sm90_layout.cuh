@@ -15,8 +15,8 @@ static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
 static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
 static_assert(cfg::DV_PAD == round_up(cfg::D_V, cfg::D_V > 256 ? 128 : 16) && cfg::DV_PAD <= 512,
               "cfg::DV_PAD is cfg::D_V rounded up to 16, beyond 256 to 128, and at most 512");
-static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
-              "cfg::WARPS, those that compute, is 8, 12 or 16");
+static_assert(cfg::WARPS % 4 == 0 && cfg::WARPS >= 4 && cfg::WARPS <= 16,
+              "cfg::WARPS, those that compute, is 4, 8, 12 or 16");
 static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
               "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
@@ -89,6 +89,7 @@ constexpr int NB = cfg::BN / 8;
 constexpr int DB = O_COLUMNS / 8;
 
 // Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
+constexpr bool SHARED_OUT = cfg::WARPS > 4; // else there are as many for each as one can have
 constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 40 : 32;
 constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 232 : cfg::WARPS == 12 ? 160 : 112;
 

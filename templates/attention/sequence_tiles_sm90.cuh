@@ -3,26 +3,24 @@
 // are needed, by a warp of each block whose lanes look at a sequence each: a launch has as many numbers as there are
 // tiles, and a graph of it stays valid whatever the lists say next time.
 //
-// Numbers count through sections, each of some heads and of neighbouring sequences, so that K and V of a section fit
-// into L2 together; in a section through levels, the highest first: how many tiles of keys a query tile reaches over,
-// as far as lengths tell; in a level through the sequences that have tiles there, and of a tile through the heads. A
-// block's numbers only rise, and its warp goes along with them.
+// Numbers count through sections, each of some heads and of up to 32 neighbouring sequences, so that K and V of a
+// section fit into L2 together; in a section through levels, the highest first: how many tiles of keys a query tile
+// reaches over, as far as lengths tell; in a level through the sequences that have tiles there, and of a tile through
+// the heads. A block's numbers only rise, and its warp goes along with them: it reads lengths where a section begins, and
+// from level to level nothing.
 #pragma once
 #include "attention/scheduler_sm90.cuh"
 #include "attention/sequences.cuh"
 
 template <class PARAMS> struct sequence_tiles { // the same in all lanes, but for what is one lane's
     static constexpr int NONE = -1;
-    static constexpr int ABOVE = 0x7fffffff; // all levels
-    int end;                                 // of the section's sequences
-    int level, lowest;                       // those at hand, at each of which the same sequences have a tile
-    int below;                               // the next one that has tiles, as far as it has been looked at
-    int chunk;                               // the first of the 32 sequences that lanes look at
+    int begin;         // the section's first sequence; lanes look at one each, from there on
+    int top, n;        // of this lane's sequence: its highest level, NONE where it has no tiles; how many tiles
+    int level, lowest; // those at hand, at each of which the same sequences have a tile
     u32 number, count; // of their first tile of these levels; how many there are of one head and level
-    int own;           // of this lane's sequence: which tile is of the highest level, or NONE; without a mask: how many
 
     // What is seldom needed has no registers: words of shared memory, from `words` on.
-    enum word { ITEMS = 0, BEGIN = 4, HEAD = 8, WIDTH = 12 }; // all tiles; the section's first sequence; its heads
+    enum word { ITEMS = 0, END = 4, HEAD = 8, WIDTH = 12 }; // all tiles; behind the section's sequences; its heads
     DEV int read(u32 words, word which) { return static_cast<int>(__float_as_uint(load_shared(words + which))); }
     DEV void write(u32 words, word which, int value)
     {
@@ -81,63 +79,51 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         write(words, WIDTH, heads);
     }
 
+    // Levels of this lane's sequence: without a mask all of its tiles are of one.
+    __device__ __forceinline__ int first() const { return variant::MASKED ? top - n + 1 : top; }
+    __device__ __forceinline__ bool here() const { return n > 0 && first() <= level && level <= top; }
+    // This lane's tile of the highest level at hand, or NONE; without a mask: how many there are.
+    __device__ __forceinline__ int own() const
+    {
+        return variant::MASKED ? (here() ? level - first() : NONE) : here() ? n : 0;
+    }
+
     // A section of the heads at hand begins with sequence `from`.
     __device__ __forceinline__ void open_section(const PARAMS &p, u32 words, int from)
     {
-        write(words, BEGIN, from);
-        chunk = from;
-        level = ABOVE;
-        below = NONE;
-        end = p.z.n_b;
-        int keys = 0;
-#pragma unroll 1
-        for (int i = from; i < p.z.n_b; i += 32) {
-            const int mine = i + lane_id();
-            const int upto = sum_up_to_lane(mine < p.z.n_b ? keys_of(sequences::find_extent(p, mine)) : 0);
-            const u32 others = __ballot_sync(ALL_LANES, mine > from && mine < p.z.n_b && upto > SECTION_KEYS - keys);
-            if (others != 0) {
-                end = i + __ffs(static_cast<int>(others)) - 1;
-                break;
-            }
-            keys += __shfl_sync(ALL_LANES, upto, 31);
+        const int mine = from + lane_id();
+        sequences::extent e = {};
+        if (mine < p.z.n_b) {
+            e = sequences::find_extent(p, mine);
         }
+        const int keys = sum_up_to_lane(keys_of(e));
+        const u32 others = __ballot_sync(ALL_LANES, mine >= p.z.n_b || (mine > from && keys > SECTION_KEYS));
+        const int end = others != 0 ? from + __ffs(static_cast<int>(others)) - 1 : from + 32;
+        const int ahead = p.z.q_start == Q_START_BY_LENGTH ? max(e.len_kv - e.len_q, 0) : 0;
+        write(words, END, end);
+        begin = from;
+        n = mine < end ? static_cast<int>(tiles_of(e)) : 0;
+        top = n == 0 ? NONE : variant::MASKED ? ahead / cfg::BM + n - 1 : (e.len_kv + cfg::BN - 1) / cfg::BN;
+        level = warp_max(top);
     }
-    // What the chunk's sequences have of the level at hand, and below. Where the section has no other ones, levels are
-    // taken together as long as no sequence begins or ends with one of them.
-    __device__ __forceinline__ void look(const PARAMS &p, u32 words)
+    // Levels are taken together as long as no sequence begins or ends with one of them.
+    __device__ __forceinline__ void look()
     {
-        const int i = chunk + lane_id();
-        int first = 0; // levels of this lane's sequence
-        int last = NONE;
-        int n = 0;
-        if (i < end) {
-            const sequences::extent e = sequences::find_extent(p, i);
-            const int ahead = p.z.q_start == Q_START_BY_LENGTH ? max(e.len_kv - e.len_q, 0) : 0;
-            n = static_cast<int>(tiles_of(e));
-            first = variant::MASKED ? ahead / cfg::BM : (e.len_kv + cfg::BM - 1) / cfg::BM;
-            last = n == 0 ? NONE : variant::MASKED ? first + n - 1 : first;
-        }
-        const bool here = first <= level && level <= last;
         lowest = level;
-        if (variant::MASKED && chunk + 32 >= end && chunk == read(words, BEGIN)) {
-            lowest = max(warp_max(here ? first : last < level ? last + 1 : 0), 0);
+        if constexpr (variant::MASKED) {
+            lowest = max(warp_max(here() ? first() : top < level ? top + 1 : 0), 0);
+            count = static_cast<u32>(__popc(__ballot_sync(ALL_LANES, here())));
+        } else {
+            count = static_cast<u32>(sum_of_warp(own()));
         }
-        own = variant::MASKED ? (here ? level - first : NONE) : here ? n : 0;
-        count = variant::MASKED ? static_cast<u32>(__popc(__ballot_sync(ALL_LANES, here)))
-                                : static_cast<u32>(sum_of_warp(own));
-        below = max(below, warp_max(last < lowest ? last : first < lowest ? lowest - 1 : NONE));
     }
     // False: there is nothing more.
     __device__ __forceinline__ bool advance(const PARAMS &p, u32 words)
     {
         number += tiles() * static_cast<u32>(read(words, WIDTH));
-        chunk += 32;
-        if (chunk >= end) {
-            chunk = read(words, BEGIN);
-            level = below;
-            below = NONE;
-        }
+        level = warp_max(top < lowest ? top : n > 0 && first() < lowest ? lowest - 1 : NONE);
         if (level == NONE) {
+            const int end = read(words, END);
             const bool last = end >= p.z.n_b;
             const int head = read(words, HEAD) + (last ? read(words, WIDTH) : 0);
             if (head >= p.z.n_h) {
@@ -148,7 +134,7 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
             write(words, WIDTH, width);
             open_section(p, words, last ? 0 : end);
         }
-        look(p, words);
+        look();
         return true;
     }
 
@@ -159,7 +145,7 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         write(words, HEAD, 0);
         t.number = 0;
         t.open_section(p, words, 0);
-        t.look(p, words);
+        t.look();
         return t;
     }
 
@@ -179,23 +165,24 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         const u32 width = static_cast<u32>(read(words, WIDTH));
         const u32 which = rest / width;
         const int h = read(words, HEAD) + static_cast<int>(rest - which * width);
-        int owner = 0; // the lane whose sequence it is of
-        int first = 0; // a tile of this lane's sequence, from which on they count
+        const int mine = own();
+        int owner = 0;     // the lane whose sequence it is of
+        int from_lane = 0; // a tile of this lane's sequence, from which on they count
         int from_first = 0;
         if constexpr (variant::MASKED) {
             const u32 down = which / count;
-            const u32 there = __ballot_sync(ALL_LANES, own != NONE);
-            const bool mine =
-                own != NONE && static_cast<u32>(__popc(there & ((1u << lane_id()) - 1u))) == which - down * count;
-            owner = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, mine))) - 1;
-            first = own;
+            const u32 there = __ballot_sync(ALL_LANES, mine != NONE);
+            const bool is_it =
+                mine != NONE && static_cast<u32>(__popc(there & ((1u << lane_id()) - 1u))) == which - down * count;
+            owner = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, is_it))) - 1;
+            from_lane = mine;
             from_first = -static_cast<int>(down);
         } else {
-            const int upto = sum_up_to_lane(own);
+            const int upto = sum_up_to_lane(mine);
             owner = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, static_cast<int>(which) < upto))) - 1;
-            first = own - upto;
+            from_lane = mine - upto;
             from_first = static_cast<int>(which);
         }
-        return {__shfl_sync(ALL_LANES, first, owner) + from_first, h, chunk + owner};
+        return {__shfl_sync(ALL_LANES, from_lane, owner) + from_first, h, begin + owner};
     }
 };

@@ -4,7 +4,8 @@
     python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--peers] [--quick]
 
 bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of 2048; `dense` is
-the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens. TFLOP/s are of live pairs. o is
+the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens; `long64` is one of 16384 behind 64
+of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs. o is
 compared with float32 attention of each sequence by itself. --peers needs FlashAttention-4 (`flash_attn.cute`). Needs the GPU and
 torch (77: not here).
 """
@@ -23,7 +24,9 @@ H, D = 16, 128
 ERROR_BOUND = 1e-2
 ABOUT = "`packed.py`, us (TFLOP/s of live pairs)"
 LENGTHS = {"mixed": [64, 4096, 130, 2048, 1000, 3000, 512, 256, 77, 2113, 1024, 2064], "equal": [2048] * 8,
-           "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024}
+           "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024, "long": [16384], "long1": [64, 16384], "long8": [64] * 8 + [16384],
+           "long64": [64] * 64 + [16384], "long128": [64] * 128 + [8192], "last64": [16384] + [64] * 64, "four": [4096] * 4}
+USUAL = "mixed,equal,short,tiny"
 PORTABLE = {False: "attention_fwd_sm80", True: "attention_bwd_sm80"}
 
 
@@ -155,7 +158,7 @@ def row(options, contexts, spec, name, clock, cells):
 def main():
     parser = alone.parser(__doc__)
     parser.add_argument("--specs", default="causal,full")
-    parser.add_argument("--lengths", default=",".join(LENGTHS))
+    parser.add_argument("--lengths", default=USUAL, help="of " + ", ".join(LENGTHS))
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
     parser.add_argument("--pages", default="16,64,256", help="keys of a page, of those beside it")
     parser.add_argument("--backward", action="store_true")

@@ -366,7 +366,8 @@ static void group_hopper(struct case_list *list, bool full)
                  {"causal", "192x64s3w12", 128, 128},      {"full", "128x96s2w8", 128, 128},
                  {"causal", "128x80s2w8", 192, 128},       {"full", "128x80s2w8", 192, 192},
                  {"causal", "128x64s2w8", 128, 256},       {"causal", "128x48s2w8", 256, 256},
-                 {"full", "64x48s2w8", 128, 512}};
+                 {"full", "64x48s2w8", 128, 512},          {"causal", "64x128s2w4", 128, 128},
+                 {"full", "64x128s4w4", 64, 64},           {"softcap", "128x128s3w8", 64, 64}};
     /* query heads of a key head in one tile: groups that divide 64 and others, up to more than fit */
     static const char *const PACKED_SPEC[] = {"causal", "full",        "sliding_window",
                                               "rope",   "softmax_one", "sigmoid"};

@@ -28,6 +28,7 @@ static const struct row {
     bool table_mask;         /* for masks that read by row and column: often blocks of 64 keys */
     bool many_keys; /* for many keys and a running maximum: steps are fewer and longer, waste at the ends
                        counts less */
+    bool low;       /* where taller tiles leave multiprocessors without work */
 } ROWS[] = {
     {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_FEW, false, false, true},
     {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false, false, false},
@@ -35,6 +36,8 @@ static const struct row {
     {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false, false, false},
     {{64, 64, 192, 64, 4, 12, false, 90, 90}, NEED_MANY, false, true, false},
     {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{64, 64, 128, 128, 3, 8, false, 90, 90}, NEED_SOME, false, false, false, true},
+    {{64, 64, 64, 128, 4, 4, false, 90, 90}, NEED_SOME, false, false, false, true},
     {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
     {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
     {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true, false, false},
@@ -43,6 +46,7 @@ static const struct row {
     {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
     {{128, 128, 128, 64, 4, 8, false, 90, 90}, NEED_MANY, false, true, false},
     {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{128, 128, 64, 128, 2, 4, false, 90, 90}, NEED_SOME, false, false, false, true},
     {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
     {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
     {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
@@ -154,6 +158,8 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
     const enum register_need need = blocks ? r->attention->block_need : r->attention->need;
     const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
     if (row->short_rows && !plan->attention.short_rows && !r->problem->paged && !r->device->tile[0])
+        return false;
+    if (row->low && !r->device->tile[0])
         return false;
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
