@@ -457,6 +457,7 @@ static lathe_status parse_whole(const struct reader *of, const char *text, struc
     if (status != LATHE_OK)
         return status;
     leave_out(of->sig, out);
+    out->open = out->dim[SYM_B] < 0 || out->dim[SYM_H] < 0 || out->dim[SYM_Q] < 0;
     fill_sizes(of->sig, out);
     lathe__problem_fill_dtypes(of->sig, out);
     status = check_free_dims(of->sig, out, err);

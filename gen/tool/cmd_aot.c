@@ -214,6 +214,9 @@ static void forget_lengths(const struct aot_command *a, lathe_pass pass, const s
     int asked = 0;
     for (int i = 0; i < a->library.n_archs; i++)
         asked |= plan_lengths(pass, problem, &a->device[i]);
+    if (asked & LENGTHS_ANY_LOW_TILES) /* which serve other lengths as well as ever, but not as fast */
+        problem->dim[SYM_Q] = -1;
+    asked &= ~LENGTHS_ANY_LOW_TILES;
     if (!(asked & LENGTHS_FEW_QUERIES) && (lathe__lengths(problem) & LENGTHS_FEW_QUERIES))
         problem->dim[SYM_Q] = -1;
     if (!(asked & LENGTHS_ODD_PAGES) && (lathe__lengths(problem) & LENGTHS_ODD_PAGES))

@@ -57,7 +57,7 @@ struct fast_key {
     uint8_t pass;
     uint8_t deterministic;
     uint8_t dtype;
-    uint8_t lengths;
+    uint16_t lengths;
     uint8_t arg_dtype[MAX_ARGS];
 };
 _Static_assert(sizeof(struct fast_key) <= FLIGHT_KEY_BYTES, "the table's keys are too short");
@@ -78,7 +78,7 @@ static void fast_key_make(const struct device *device, const struct lathe_spec *
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype[DTYPE_USUAL]; /* roles: as their arguments */
-    key.lengths = (uint8_t)plan_lengths(pass, problem, device);
+    key.lengths = (uint16_t)plan_lengths(pass, problem, device);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
     memcpy(out, &key, sizeof key);
@@ -183,6 +183,9 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
             text_add(&words, ",seqs=%lld", (long long)dim[SYM_SEQS]);
     } else if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
+    if (lengths & LENGTHS_ANY_LOW_TILES)
+        text_add(&words, ",b=%lld,h=%lld,q=%lld", (long long)kernel->built.dim[SYM_B],
+                 (long long)kernel->built.dim[SYM_H], (long long)kernel->built.dim[SYM_Q]);
     for (int i = 0; i < ir->n_params; i++)
         if (ir->param[i].value != ir->param[i].usual)
             text_add(&words, " --param %s=%.17g", ir->param[i].name, ir->param[i].value);

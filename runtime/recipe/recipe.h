@@ -238,6 +238,7 @@ struct problem {
     bool packed;           /* sequences lie one behind the other, however many there are */
     bool cut_keys;  /* k and v have a part of the keys: dims take the size SYM_ALL_KV of sig_dim.whole */
     bool cut_heads; /* q, k and v a part of the heads: SYM_ALL_H, SYM_ALL_H_KV */
+    bool open;      /* a line that leaves batches, heads or tokens out: they stand for any */
 };
 
 /* Argument i in a set of arguments: problem.present and its like. */

@@ -58,6 +58,10 @@ for problem in h=2,q=64,d=64 b=2,h=4,h_kv=2,q=1,kv=77,d=80,d_v=128 h=1,q=5,kv=0,
 done
 FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm80' '*' run causal --template attention_fwd_sm80 --problem h=2,q=64,d=64
 FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 LATHE_TEMPLATE=attention_fwd_sm80 expect 0 'rope_attention_fwd_sm80' '*' run rope --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 LATHE_TILE=192x96s3w12 expect 0 'causal_attention_fwd_sm90_bf16_d64_v64_m192n96s3w12' '*' run causal --problem h=2,q=64,d=64
+# few tiles for the multiprocessors: lower ones
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'm64n128s4w4' '*' run causal --problem b=1,h=2,q=256,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'm256n64s4w16' '*' run causal --problem h=2,q=64,d=64
 FAKE_CUDA_FAIL=cuTensorMapEncodeTiled
 export FAKE_CUDA_FAIL
 FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA takes' run causal --problem h=2,q=64,d=64

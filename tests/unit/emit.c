@@ -308,7 +308,7 @@ TEST(lengths_do_not_change_the_text)
     struct source a;
     struct source b;
     make_source("alibi", "dtype=bf16,b=1,h=2,q=64,d=128", &a);
-    make_source("alibi", "dtype=bf16,b=3,h=8,h_kv=2,q=1000,kv=77,d=128", &b);
+    make_source("alibi", "dtype=bf16,b=16,h=64,h_kv=16,q=1000,kv=77,d=128", &b);
     CHECK_EQ(a.n_texts, b.n_texts);
     for (int i = 0; i < a.n_texts; i++)
         CHECK_STR(a.text[i].data, b.text[i].data);

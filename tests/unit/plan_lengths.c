@@ -29,10 +29,10 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
                     struct plan many;
                     lathe_error err;
                     char text[64];
-                    snprintf(text, sizeof text, "dtype=bf16,q=1024,kv=1024,d=%d", d);
+                    snprintf(text, sizeof text, "dtype=bf16,b=64,h=16,q=1024,kv=1024,d=%d", d);
                     const lathe_status first =
                         pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &few, &err);
-                    snprintf(text, sizeof text, "dtype=bf16,q=16384,kv=16384,d=%d", d);
+                    snprintf(text, sizeof text, "dtype=bf16,b=64,h=16,q=16384,kv=16384,d=%d", d);
                     CHECK_EQ(pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &many, &err), first);
                     if (first != LATHE_OK || strcmp(few.tile, many.tile) == 0)
                         continue;
@@ -45,6 +45,69 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
     CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,kv=8192", &H100), 0);
     CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8192", &A100), 0);
     CHECK_EQ(lengths_asked(LATHE_BACKWARD, "dtype=bf16,d=64,kv=8192", &H100), 0);
+}
+
+/* The tile of a spec on a H100; "": none. */
+static void tile_of(const char *spec, const char *problem_text, char out[24])
+{
+    struct plan plan;
+    lathe_error err;
+    const lathe_status status = pick_pass(spec, LATHE_FORWARD, problem_text, &H100, &plan, &err);
+    CHECK_EQ(status, LATHE_OK);
+    snprintf(out, 24, "%s", status == LATHE_OK ? plan.tile : "");
+}
+
+/* Where tiles are so few that multiprocessors would wait, they are lower; else, and where nobody knows how
+   many there are or a row may not depend on its batch, they are what they are for many. */
+TEST(few_tiles_are_lower)
+{
+    static const struct {
+        const char *spec, *problem, *tile;
+    } row[] = {
+        {"full", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "128x128s2w8"},
+        {"causal", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "128x128s2w8"},
+        {"causal", "dtype=bf16,d=128,b=1,h=16,q=1024,kv=1024", "64x128s2w4"},
+        {"full", "dtype=bf16,d=64,b=1,h=16,q=512,kv=512", "64x128s4w4"},
+        {"full", "dtype=bf16,d=64,b=1,h=16,q=1024,kv=1024", "128x128s3w8"},
+        {"full", "dtype=bf16,d=128,b=4,h=16,q=4096,kv=4096", "192x80s3w12"},
+        {"full", "dtype=bf16,d=128,h=16,q=2048,kv=2048", "192x80s3w12"},
+        {"full", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048,deterministic=batch", "192x80s3w12"},
+        {"full", "dtype=bf16,d=128,b=1,seqs=4,h=16,q=2048", "192x80s3w12"},
+        {"sliding_window", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "192x64s4w12"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char tile[24];
+        tile_of(row[i].spec, row[i].problem, tile);
+        CHECK_STR(tile, row[i].tile);
+    }
+}
+
+/* Kernels are told apart by what lengths ask for: equal bits, one tile. */
+TEST(lower_tiles_are_foretold)
+{
+    static const char *const specs[] = {"full", "causal", "sliding_window", "sigmoid", "alibi", "softcap"};
+    static const int dims[] = {48, 64, 96, 128, 192};
+    enum { BITS = 512 };
+    int lower = 0;
+    for (size_t k = 0; k < sizeof specs / sizeof *specs; k++)
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+            static char seen[BITS][24];
+            memset(seen, 0, sizeof seen);
+            for (int n = 0; n < 7 * 5; n++) {
+                char text[96];
+                char tile[24];
+                const int q = 256 << n % 7;
+                snprintf(text, sizeof text, "dtype=bf16,d=%d,b=1,h=%d,q=%d,kv=%d", dims[i], 4 << n / 7, q, q);
+                const int bits = lengths_asked(LATHE_FORWARD, text, &H100);
+                tile_of(specs[k], text, tile);
+                CHECK(bits >= 0 && bits < BITS);
+                if (seen[bits][0])
+                    CHECK_STR(seen[bits], tile);
+                snprintf(seen[bits], sizeof seen[bits], "%s", tile);
+                lower += (bits & LENGTHS_ANY_LOW_TILES) != 0;
+            }
+        }
+    CHECK(lower > 0);
 }
 
 /* Few rows of a key head, and keys enough for them. */

@@ -28,37 +28,42 @@ static const struct row {
     bool table_mask;         /* for masks that read by row and column: often blocks of 64 keys */
     bool many_keys; /* for many keys and a running maximum: steps are fewer and longer, waste at the ends
                        counts less */
-    bool low;       /* where taller tiles leave multiprocessors without work */
+    bool low;       /* where taller tiles would leave multiprocessors without work: of as many query rows as
+                       best_height says, and no others; each stands below, too, to be asked for or measured */
 } ROWS[] = {
-    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_FEW, false, false, true},
-    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false, false, false},
-    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
-    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false, false, false},
-    {{64, 64, 192, 64, 4, 12, false, 90, 90}, NEED_MANY, false, true, false},
-    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{64, 64, 128, 128, 3, 8, false, 90, 90}, NEED_SOME, false, false, false, true},
     {{64, 64, 64, 128, 4, 4, false, 90, 90}, NEED_SOME, false, false, false, true},
-    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
-    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true, false, false},
-    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false, false, false},
-    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
-    {{128, 128, 128, 64, 4, 8, false, 90, 90}, NEED_MANY, false, true, false},
-    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{64, 64, 128, 128, 3, 8, false, 90, 90}, NEED_SOME, false, false, false, true},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_FEW, false, false, true, false},
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false, false, false, false},
+    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false, false, false, false},
+    {{64, 64, 192, 64, 4, 12, false, 90, 90}, NEED_MANY, false, true, false, false},
+    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{64, 64, 128, 128, 3, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{64, 64, 64, 128, 4, 4, false, 90, 90}, NEED_SOME, false, false, false, false},
     {{128, 128, 64, 128, 2, 4, false, 90, 90}, NEED_SOME, false, false, false, true},
-    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false, false, false},
-    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
-    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
-    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, true},
+    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true, false, false, false},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false, false, false, false},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 128, 128, 64, 4, 8, false, 90, 90}, NEED_MANY, false, true, false, false},
+    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{128, 128, 64, 128, 2, 4, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false, false, false, false},
+    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
 };
 
 /* shared_layout of attention/fwd_sm90_layout.cuh. */
@@ -129,16 +134,106 @@ static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
     return d <= row->tile.max_d && d_v <= row->tile.max_dv;
 }
 
+/* ---- few tiles ----------------------------------------------------------------------------------------- */
+
+/* What tiles cost, in ns, fitted to graphs of launches on an H200 (tests/bench/prompt.py): a step of bn keys,
+   and the launch with all that comes before and after the steps. The first of a dim is of the rows that are
+   taken where tiles are many. */
+static const struct height {
+    int max_d, bm, bn, step, once;
+} HEIGHTS[] = {
+    {64, 256, 64, 900, 5000},   {64, 128, 128, 1340, 4500},  {64, 64, 128, 840, 3900},
+    {128, 192, 80, 1190, 6300}, {128, 128, 128, 1400, 6500}, {128, 64, 128, 1030, 4900},
+};
+
+static int64_t quotient(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Steps until all tiles are done whose rows have the keys up to their own place, the longest ones first: with
+   an even number of tiles each, multiprocessors end together; of an odd one the last begin together, and not
+   all have one. */
+static int64_t steps_of_cut(int64_t tiles, int64_t longest, int64_t shortest, int64_t sms)
+{
+    const int64_t evenly = tiles * (longest + shortest) / 2 / sms;
+    const int64_t rounds = quotient(tiles, sms);
+    const int64_t last = tiles - (rounds - 1) * sms; /* tiles of the last round */
+    const int64_t most = last * longest / tiles;     /* steps of one of them */
+    const int64_t all =
+        rounds < 2 ? longest : evenly + (rounds % 2 == 0 ? shortest : most - most * last / sms / 2);
+    return all > longest ? all : longest;
+}
+
+/* ns until all tiles are done; cut: by a mask. */
+static int64_t time_of(const struct height *t, const struct problem *p, int sms, bool cut)
+{
+    const int packed = lathe__heads_packed(p, t->bm);
+    const int64_t tokens = packed > 1 ? 64 / packed * (t->bm / 64) : t->bm;
+    const int64_t tiles = p->dim[SYM_B] * p->dim[SYM_H] / packed * quotient(p->dim[SYM_Q], tokens);
+    const int64_t longest = quotient(p->dim[SYM_KV], t->bn);
+    const int64_t steps =
+        cut ? steps_of_cut(tiles, longest, quotient(t->bm, t->bn), sms) : quotient(tiles, sms) * longest;
+    return t->once + steps * t->step;
+}
+
+/* Of how many query rows tiles are best where multiprocessors have few of them; 0: there are many, or nobody
+   knows. Of packed sequences and the like nobody does, and a row's result may depend on its batch. */
+static int best_height(const struct problem *p, const struct device *device, bool cut)
+{
+    enum { LEAST_ROWS = 256, MANY_TILES = 6, CLEARLY = 97 };
+    const int64_t lines = p->dim[SYM_B] > 0 && p->dim[SYM_H] > 0 ? p->dim[SYM_B] * p->dim[SYM_H] : 0;
+    const int64_t dim = p->dim[SYM_D] > p->dim[SYM_D_V] ? p->dim[SYM_D] : p->dim[SYM_D_V];
+    const struct height *first = NULL, *best = NULL;
+    int64_t least = INT64_MAX;
+    if (lines == 0 || p->dim[SYM_Q] < LEAST_ROWS || p->dim[SYM_KV] <= 0 || p->open || p->packed || p->paged ||
+        p->deterministic == DETERMINISTIC_BATCH || p->dim[SYM_D] <= 0 ||
+        lines * quotient(p->dim[SYM_Q], LEAST_ROWS) > MANY_TILES * (int64_t)device->sm_count)
+        return 0;
+    for (size_t i = 0; i < sizeof HEIGHTS / sizeof *HEIGHTS; i++) {
+        if (dim > HEIGHTS[i].max_d || (best && best->max_d != HEIGHTS[i].max_d))
+            continue;
+        const int64_t cost = time_of(&HEIGHTS[i], p, device->sm_count, cut);
+        if (best && 100 * cost > (best == first ? CLEARLY : 100) * least)
+            continue;
+        first = first ? first : &HEIGHTS[i];
+        best = &HEIGHTS[i];
+        least = cost;
+    }
+    return best ? best->bm : 0;
+}
+
+/* Heights that rows without `low` have are no matter. */
+static int length_bits(const struct problem *p, const struct device *device)
+{
+    const int whole = best_height(p, device, false);
+    const int cut = best_height(p, device, true);
+    return (whole == 128  ? LENGTHS_LOW_TILES
+            : whole == 64 ? LENGTHS_LOWEST_TILES
+                          : 0) |
+           (cut == 128  ? LENGTHS_LOW_CUT_TILES
+            : cut == 64 ? LENGTHS_LOWEST_CUT_TILES
+                        : 0);
+}
+
+/* A mask that leaves rows little makes tiles of any height short. */
+static int height_wanted(const struct kernel_request *r, const struct plan *plan)
+{
+    if (plan->attention.short_rows || attention_has_sequences(r))
+        return 0;
+    return best_height(r->problem, r->device, r->ir->mask.n_roots > 0);
+}
+
 /* Dims are not padded here: a row's own are multiples of all that they are padded to. Those of other kinds
    are not bound. */
 int attention_sm90_lengths(const struct problem *problem, const struct device *device)
 {
     bool asks = false;
-    (void)device;
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS && problem->dim[SYM_D] > 0; i++)
         asks =
             asks || (ROWS[i].many_keys && has_columns(&ROWS[i], problem->dim[SYM_D], problem->dim[SYM_D_V]));
-    return lathe__lengths(problem) & (LENGTHS_ODD_PAGES | (asks ? LENGTHS_MANY_KEYS : 0));
+    return (lathe__lengths(problem) & (LENGTHS_ODD_PAGES | (asks ? LENGTHS_MANY_KEYS : 0))) |
+           length_bits(problem, device);
 }
 
 /* Do tiles lie within blocks for which the mask is the same, and a whole number of either one in the other? A
@@ -159,7 +254,7 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
     const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
     if (row->short_rows && !plan->attention.short_rows && !r->problem->paged && !r->device->tile[0])
         return false;
-    if (row->low && !r->device->tile[0])
+    if (row->low && row->tile.bm != height_wanted(r, plan))
         return false;
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
