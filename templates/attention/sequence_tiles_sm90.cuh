@@ -6,8 +6,8 @@
 // Numbers count through sections, each of some heads and of up to 32 neighbouring sequences, so that K and V of a
 // section fit into L2 together; in a section through levels, the highest first: how many tiles of keys a query tile
 // reaches over, as far as lengths tell; in a level through the sequences that have tiles there, and of a tile through
-// the heads. A block's numbers only rise, and its warp goes along with them: it reads lengths where a section begins, and
-// from level to level nothing.
+// the heads. A block's numbers only rise, and its warp goes along with them: it reads lengths where a section begins,
+// and from level to level nothing.
 #pragma once
 #include "attention/scheduler_sm90.cuh"
 #include "attention/sequences.cuh"
