@@ -137,9 +137,7 @@ typedef struct lathe_dist_options {
     const int64_t
         *kv_tokens;  /* [ranks]: keys of each, or tokens of linear attention; NULL: as many as this one */
     int32_t whole_q; /* 1: every rank has all queries, as in decoding: what AUTO asks */
-    int32_t heads_at_once; /* gather: so many key heads at a time, which bounds its buffers; 0: all. states,
-                              forward: so many, of which a rank hands on the state while it computes the next;
-                              0: a quarter or half of them where that is work enough for a launch, else all */
+    int32_t heads_at_once; /* gather: so many key heads at a time, which bounds its buffers; 0: all */
     size_t most_bytes;     /* AUTO: no scheme whose workspace is larger, where another is smaller; 0: any */
     lathe_stream
         side; /* ring and gather on a GPU: the stream on which keys travel while others are computed, of

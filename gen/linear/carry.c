@@ -77,14 +77,6 @@ static int width_line(const struct ir *ir)
     return line_by(ir, &axis);
 }
 
-int linear_head_line(const struct ir *ir)
-{
-    static const struct shard_axis axis = {AT_H, AT_N_H, -1, SYM_H};
-    static const struct shard_axis of_keys = {AT_H_K, AT_N_H_K, -1, SYM_H_K};
-    const int line = line_by(ir, &axis);
-    return line >= 0 ? line : line_by(ir, &of_keys);
-}
-
 enum carry linear_carry(const struct ir *ir, bool square, char *why, size_t size)
 {
     const struct ir_linear *l = &ir->linear;

@@ -19,9 +19,6 @@ enum carry {
 };
 /* square: there are as many value channels as key channels. */
 enum carry linear_carry(const struct ir *ir, bool square, char *why, size_t size);
-/* The line of a formula that does anything else with the number of a head than to find its place in an input
-   over "h": it would come out otherwise in a call of some heads. -1: none does; 0: no memory. */
-int linear_head_line(const struct ir *ir);
 bool linear_is_reverse(const struct ir *ir);
 
 #endif

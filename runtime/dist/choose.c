@@ -6,7 +6,6 @@
 #include "runtime/dist/choose.h"
 #include "runtime/jit/jit.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,17 +138,18 @@ static void forget(struct lathe_dist *d)
     d->kernel = NULL;
     d->n_kernels = 0;
     d->n_sends = 0;
-    d->groups = 0;
     d->sent = d->bytes = d->kernel_bytes = 0;
     d->scheme = NULL;
 }
 
+/* An address as a workspace has, of which nothing is read: it tells which slices lie at 16 bytes. No tensor
+   of a host or a GPU lies there: their addresses have at most 57 bits. */
+#define NOWHERE ((uintptr_t)1 << 62)
+
 static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const lathe_arg *args, int n,
                                lathe_error *err)
 {
-    /* An address as a workspace has, of which nothing is read: it tells which slices lie at 16 bytes. */
-    static _Alignas(256) char nowhere[256];
-    struct walk w = {.d = d, .dry = true, .base = nowhere, .err = err, .args = args, .n_args = n};
+    struct walk w = {.d = d, .dry = true, .base = (char *)NOWHERE, .err = err, .args = args, .n_args = n};
     forget(d);
     TRY(check_scheme(d, which, err));
     TRY(SCHEME[which]->steps(&w));
@@ -163,15 +163,12 @@ static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const l
 
 static void describe(struct lathe_dist *d, const char *others)
 {
-    char groups[48] = "";
-    if (d->groups > 0)
-        snprintf(groups, sizeof groups, ", by %d groups of heads", d->groups);
     (void)lathe__print(
         d->info, sizeof d->info,
-        "scheme %s, rank %d of %d, %s shards%s: a launch sends %zu bytes to other ranks in %d calls, "
+        "scheme %s, rank %d of %d, %s shards: a launch sends %zu bytes to other ranks in %d calls, "
         "launches %d kernels and takes a workspace of %zu bytes\n%s",
         d->scheme->name, d->t.rank, d->t.ranks, d->o.shards == LATHE_SHARDS_ZIGZAG ? "zigzag" : "contiguous",
-        groups, d->sent, d->n_sends, d->n_kernels, d->bytes + d->kernel_bytes, others);
+        d->sent, d->n_sends, d->n_kernels, d->bytes + d->kernel_bytes, others);
 }
 
 struct trial {

@@ -60,7 +60,6 @@ struct lathe_dist {
     lathe_spec *map[MAPS];
     lathe_kernel **kernel;
     int n_kernels, n_sends;
-    int groups;                  /* states: of heads, one after the other; 0: all at once */
     size_t sent;                 /* bytes of a launch to other ranks */
     size_t bytes, kernel_bytes;  /* of the workspace: buffers, and behind them that of a kernel at a time */
     struct CUevent_st *event[2]; /* of side.c; NULL: there is one stream */
@@ -160,13 +159,6 @@ lathe_status lathe__dist_wait_for_side(struct walk *w);
 /* The same in two: what the stream does from the wait on waits for what the side has done up to the mark. */
 lathe_status lathe__dist_mark_side(struct walk *w);
 lathe_status lathe__dist_wait_for_mark(struct walk *w);
-
-/* ---- relay.c: linear attention by groups of heads, forward -----------------------------------------------
- */
-
-/* How many groups; 1: a rank has all of its heads at once. */
-int lathe__dist_relay_groups(const struct walk *w);
-lathe_status lathe__dist_relay(struct walk *w, int groups, bool reverse);
 
 /* ---- local.c: what a rank computes
  * --------------------------------------------------------------------------- */

@@ -338,14 +338,8 @@ static lathe_status forward(struct walk *w)
     struct lead l;
     struct tensor state[STATES];
     struct call c = {0};
-    const size_t mark = w->used;
     describe_states(w, &l);
     const bool at_once = l.first && !l.begins;
-    const int groups = lathe__dist_relay_groups(w);
-    if (groups > 1) {
-        w->used = mark;
-        return lathe__dist_relay(w, groups, l.reverse);
-    }
     TRY(exchange_states(w, &l, at_once));
     TRY(walk_ranks(w, &l, false, IN, OUT, state));
     put_states(&c, &l, IN, state);

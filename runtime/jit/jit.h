@@ -76,8 +76,6 @@ void lathe__spec_keep(const lathe_spec *spec);
 bool lathe__spec_by_query(const lathe_spec *spec, int *line);
 /* Does no query of attention see a key behind it, whatever else the mask says? */
 bool lathe__spec_is_causal(const lathe_spec *spec);
-/* May a call of linear attention have some of the heads alone? The same. */
-bool lathe__spec_by_head(const lathe_spec *spec, int *line);
 /* How a state of linear attention is carried over some tokens: enum carry of gen/linear/carry.h; -1: there is
  * none. square: there are as many value channels as key channels. */
 int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size);

@@ -33,12 +33,6 @@ bool lathe__spec_is_causal(const lathe_spec *spec)
     return places_are_causal(spec->ir);
 }
 
-bool lathe__spec_by_head(const lathe_spec *spec, int *line)
-{
-    *line = linear_head_line(spec->ir);
-    return *line < 0;
-}
-
 int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size)
 {
     if (lathe__arg_find(&spec->sig[LATHE_FORWARD], "state_out", 0) < 0)

@@ -59,7 +59,6 @@ class Row(NamedTuple):
     queries: int = 0  # on every rank; 0: its own tokens
     backward: bool = True
     side: bool = False
-    heads_at_once: int = 0
     bars: tuple = ()
 
 
@@ -72,7 +71,6 @@ ROWS = [
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
-    Row("states gated_delta, 2 heads", "gated_delta", "states", 32768, backward=False, heads_at_once=2, bars=(0.90,)),
     Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
 ]
 
@@ -109,7 +107,7 @@ class Scheme:
         self.stream = torch.cuda.current_stream().cuda_stream
         self.side = torch.cuda.Stream() if row.side else None
         options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0),
-                          heads_at_once=row.heads_at_once, side=self.side.cuda_stream if self.side else None)
+                          side=self.side.cuda_stream if self.side else None)
         ctx.check(ctx.library.lathe_dist_create(ctypes.byref(self.handle), ctx.handle, ctx.spec(row.spec), int(backward),
                                                 ctypes.byref(world.transport), ctypes.byref(options), self.args.array,
                                                 self.args.count, ctypes.byref(ctx.error)))

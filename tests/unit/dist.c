@@ -147,50 +147,6 @@ TEST(states_without_ends)
         }
 }
 
-/* By groups of heads: every rank begins before the one ahead of it has done all. */
-TEST(states_are_handed_on_by_groups_of_heads)
-{
-    static const char *const SPEC[] = {"gated_delta",
-                                       "kda",
-                                       "gla",
-                                       "linear_elu",
-                                       "mamba2",
-                                       "delta_rule",
-                                       "return linear_attention { reverse = true, inputs = { g = "
-                                       "tensor('float', 'b', 'h', 't', { grad = true }) }, "
-                                       "decay = function(at, x) return x.g(at.b, at.h, at.t) end }"};
-    static const char *const END[] = {"state", "norm", "state_out", "norm_out"};
-    for (int i = 0; i < 7; i++)
-        for (int ends = 0; ends < 4; ends++) { /* with and without states ahead and behind */
-            struct bench b;
-            open_bench(&b, SPEC[i], TOKENS);
-            for (int e = 0; e < 4; e++)
-                if (find(&b, END[e]) && ((e < 2 && (ends & 1)) || (e >= 2 && (ends & 2))))
-                    find(&b, END[e])->name[0] = '-';
-            b.options.heads_at_once = 1;
-            whole(&b, LATHE_FORWARD);
-            for (int ranks = 2; ranks <= 4; ranks++) {
-                run(&b, ranks, EDGE[ranks - 1], EDGE[ranks - 1]);
-                compare(&b, SPEC[i], 0);
-                CHECK(strstr(b.info, "by 2 groups of heads") != NULL);
-            }
-            close_bench(&b);
-        }
-}
-
-/* What formulas do with a head's number would come out otherwise in a group. */
-TEST(states_of_all_heads_where_formulas_count_them)
-{
-    struct bench b;
-    open_bench(&b, "retention_linear", TOKENS);
-    b.options.heads_at_once = 1;
-    whole(&b, LATHE_FORWARD);
-    run(&b, 3, EDGE[2], EDGE[2]);
-    compare(&b, "retention_linear", 1e-9);
-    CHECK(strstr(b.info, "groups of heads") == NULL);
-    close_bench(&b);
-}
-
 TEST(states_go_either_way_and_fade_by_either_channel)
 {
     states_of("return linear_attention { reverse = true, inputs = { g = tensor('float', 'b', 'h', 't', { "
@@ -288,6 +244,32 @@ TEST(what_is_refused_says_why)
              LATHE_UNSUPPORTED);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = LATHE_SCHEME_AUTO}, "scheme heads, rank 0 of 3"),
              LATHE_OK);
+    close_bench(&b);
+}
+
+/* An object is made of addresses that nothing is read from: of a workspace that is not there yet, which may
+   not seem to lie where the caller's tensors do. */
+TEST(no_argument_lies_where_a_workspace_will)
+{
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER, LATHE_SCHEME_RING};
+    static char nearby[256]; /* a tensor of 1 GB that begins here reaches over all of the program's data */
+    const int64_t shape[] = {B, H, 1 << 20, D};
+    const lathe_arg arg[] = {{"q", nearby, LATHE_F64, 4, shape, NULL},
+                             {"k", nearby, LATHE_F64, 4, shape, NULL},
+                             {"v", nearby, LATHE_F64, 4, shape, NULL},
+                             {"o", NULL, LATHE_F64, 4, shape, NULL}};
+    struct bench b;
+    open_bench(&b, "full", TOKENS);
+    for (int i = 0; i < 3; i++) {
+        const lathe_dist_options o = {.scheme = LIST[i]};
+        const lathe_transport t = {.rank = 1, .ranks = 2};
+        lathe_dist *dist;
+        lathe_error err = {0};
+        const lathe_status status =
+            lathe_dist_create(&dist, b.ctx, b.spec, LATHE_FORWARD, &t, &o, arg, 4, &err);
+        CHECK_HAS(status == LATHE_OK ? lathe_dist_info(dist) : err.text, "rank 1 of 2");
+        lathe_dist_destroy(dist);
+    }
     close_bench(&b);
 }
 
