@@ -39,10 +39,10 @@ struct forward_walk : keyed_walk<linear_params, prepared::END_AHEAD> {
     }
     // x as the second operands of mma.sync, whose registers lie in another order than those of first ones, in registers
     // of its own: of one value the compiler copies four registers ahead of most products. No sequence has a number
-    // below 0, which it does not know.
+    // below 0, which it does not know. Beyond 128 key channels there are no registers for a copy.
     __device__ __forceinline__ void copy_apart(u32 (&to)[CHUNK_STEPS][4], const u32 (&x)[CHUNK_STEPS][4]) const
     {
-        const u32 zero = static_cast<u32>(w.s.number >> 31);
+        const u32 zero = KEY_PAD <= 128 ? static_cast<u32>(w.s.number >> 31) : 0u;
 #pragma unroll
         for (int n = 0; n < 4 * CHUNK_STEPS; n++) {
             to[n / 4][n % 4] = x[n / 4][n % 4] ^ zero;
