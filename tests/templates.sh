@@ -137,6 +137,7 @@ forward_files() {
         case $spec in # places of a pair on grids and graphs, beside all that a pair has
         nsa_selected | natten_3d) spills=48 ;; # a row has 16 entries; six coordinates
         graphormer) spills=80 ;;
+        fp8_cache) spills=32 ;; # a scale of each key and one of each value
         sliding_tile) spills=160 ;;
         esac
         for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
@@ -297,7 +298,7 @@ linear_files() {
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' forward
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
-        case $spec in gdn2 | comba | precond_*) spills=272 ;; rwkv7 | dplr | iplr) spills=400 ;; esac # a reader and a writer of all channels beside the keys
+        case $spec in gdn2 | comba | precond_*) spills=448 ;; rwkv7 | dplr | iplr) spills=1600 ;; esac # a reader and a writer of all channels beside the keys
         for dims in d=64 d=128 d=64,d_v=256; do
             gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' backward
         done
@@ -342,14 +343,14 @@ linear_files() {
     gen kda dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen gated_delta dtype=f16,h=16,t=4096,d=256,d_v=128 sm_90a linear_keyed_delta_bwd backward
-    spills=272 # a reader and a writer of all channels beside the keys
+    spills=448 # a reader and a writer of all channels beside the keys
     gen gdn2 dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
     gen gdn2 dtype=bf16,h=16,t=4096,d=256 sm_90a linear_keyed_rule_bwd backward
     gen gdn2 dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_rule_bwd backward
     gen precond_gated_delta dtype=f16,h=16,t=4096,d=128,d_v=64 sm_90a linear_keyed_rule_bwd backward
     gen comba dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_rule_bwd backward
     gen comba dtype=f16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
-    spills=400 # and what flows to logarithms stays in registers while two writers take turns
+    spills=1600 # and what flows to logarithms stays in registers while two writers take turns
     gen rwkv7 dtype=bf16,h=16,t=4096,d=128 sm_90a linear_dplr_bwd backward
     gen rwkv7 dtype=f16,h=16,t=4096,d=64 sm_80 linear_dplr_bwd backward
     gen dplr dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_dplr_bwd backward
