@@ -36,6 +36,8 @@ causal forward sm_90a dtype=bf16,h=16,q=4096,d=128
 softcap backward sm_90a dtype=bf16,h=16,q=4096,d=64
 document forward sm_80 dtype=f16,h=16,q=1000,d=128
 document forward sm_80 dtype=f16,b=2,h=8,h_kv=2,q=1000,kv=1500,d=64
+causal forward sm_90a dtype=bf16,h=32,h_kv=8,q=1,kv=8192,d=128,k=f8e4m3,v=i8
+cache_append forward sm_80 dtype=bf16,k_cache=f8e4m3,v_cache=i8
 gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128
 gla backward sm_80 dtype=bf16,h=16,t=4096,d=64
 gla backward sm_80 dtype=f32,b=1,h=8,h_k=4,t=1000,seqs=3,d=64,d_v=128
@@ -50,5 +52,5 @@ swiglu backward sm_90a dtype=bf16
 END
 cat "$temp/said"
 stamps_renew
-echo "15 kernels, $(grep -c . "$temp/said") differ"
+echo "17 kernels, $(grep -c . "$temp/said") differ"
 [ ! -s "$temp/said" ]

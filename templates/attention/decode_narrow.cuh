@@ -70,7 +70,8 @@ struct layout { // offsets in bytes; o of the warps takes the place of the ring
     }
 };
 
-// Of a multiprocessor: a third one hides more than the registers are worth that it takes from the others.
+// Blocks of a multiprocessor. Three leave 168 registers to a thread, and are faster than two but where scores read
+// inputs by key, which then spill (tests/bench/log/2026-11-29.md, 22).
 constexpr bool THREE = cfg::D_PAD <= 128 && cfg::DV_PAD <= 128 && 3 * (layout::BYTES + 1024) <= 233472;
 constexpr int BLOCKS = THREE ? 3 : 2;
 

@@ -184,9 +184,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   inverse: It is there only where chunks or steps are taken, with the delta rule: [chunks, n_h, 2, 64, 64]
 //     elements, of linear/keyed_delta.cuh [chunks, n_h] times struct prepared. chunk_number of linear/chunk.cuh
 //     counts the chunks.
-//   given_q, given_k: They are only of kernels ahead of chunks that apply mods (linear/mod_rows.cuh): q and k as they
-//     were given; nullptr: no mod, or one with a launch of its own. What linear/delta_prepare.cuh makes of them goes to
-//     q and k.
+//   given_q, given_k: They are only where `prepare` applies mods: q and k as they were given; nullptr: no mod, or one
+//     with a launch of its own. What linear/delta_prepare.cuh makes of them goes to q and k.
 //   parts, pieces: They are of linear/additive.cuh (part_layout of additive_tiles.cuh) and linear/delta_sm90.cuh
 //     (delta_parts there) alone; and 1, or PIECES of a launch for pieces.
 // struct linear_back_params: All launches of the pass take it: LATHE_ENTRY(bwd_inverse), (bwd_prepare),

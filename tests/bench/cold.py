@@ -3,9 +3,9 @@
 
     python3 tests/bench/cold.py --library build/liblathe.so --out build/bench
 
-What is timed is lathe_kernel_get in a process that has loaded NVRTC: tracing, planning, NVRTC, writing the cache, loading the
-module. Each of REPEATS times has an empty cache of its own and none of the driver's; the least and the median. Needs the GPU and
-torch (77: not here): it is the host that a GPU comes with whose seconds count.
+What is timed is lathe_kernel_get in a process that has loaded NVRTC: tracing, planning, NVRTC, writing the cache,
+loading the module. Each of REPEATS times has an empty cache of its own and none of the driver's; the least and the
+median. Needs the GPU and torch (77: not here): it is the host that a GPU comes with whose seconds count.
 """
 
 import argparse

@@ -4,12 +4,12 @@
     python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
                                   [--caches bf16,f8e4m3,i8]
 
-q of bf16, k and v of `--caches`, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several
-sets of K and V take turns, so that none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys
-in use, those of `started` the other half, by a mask that reads each sequence's first live key; `pages16` and `pages64` have pages of so
-many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the queries of all sequences one behind the other, and
-`packed` has keys so, too. `scaled` has a scale of k and of v for each token and key head. o is checked against a formula in
-float64. Needs the GPU and torch (77: not here).
+q of bf16, k and v of `--caches`, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once.
+Several sets of K and V take turns, so that none is in L2 when its turn comes. Rows of lists (`used`) have half of the
+buffer's keys in use, those of `started` the other half, by a mask that reads each sequence's first live key;
+`pages16` and `pages64` have pages of so many keys, [pages, h_kv, page, d], in random order; `packed64` is that with
+the queries of all sequences one behind the other, and `packed` has keys so, too. `scaled` has a scale of k and of v
+for each token and key head. o is checked against a formula in float64. Needs the GPU and torch (77: not here).
 """
 
 import os

@@ -3,11 +3,11 @@
 
     python3 tests/bench/dist.py --library build/liblathe.so [--only gather,ring] [--ranks 2] [--quick]
 
-A process a GPU. The whole problem is computed by an ordinary call as well, on every GPU at the same time; rate is its time over
-that of the scheme and the number of ranks, so 1.00 is a scheme that costs nothing. Before each burst all wait for each other, and a
-burst takes as long as it takes the slowest; the two take turns. Results are compared with the ordinary call's on the same GPU.
-Of states a burst is one launch: of several, a rank that waits for the state of one would be done with another.
-bf16, D 128. Needs two GPUs, torch and NCCL (77: not here).
+A process a GPU. The whole problem is computed by an ordinary call as well, on every GPU at the same time; rate is its
+time over that of the scheme and the number of ranks, so 1.00 is a scheme that costs nothing. Before each burst all
+wait for each other, and a burst takes as long as it takes the slowest; the two take turns. Results are compared with
+the ordinary call's on the same GPU. Of states a burst is one launch: of several, a rank that waits for the state of
+one would be done with another. bf16, D 128. Needs two GPUs, torch and NCCL (77: not here).
 """
 
 import ctypes
@@ -75,7 +75,7 @@ ROWS = [
 ]
 
 
-# ---- the library ------------------------------------------------------------------------------------------------------------
+# ---- the library ---------------------------------------------------------------------------------------------------
 
 
 def declare(library):
@@ -178,7 +178,7 @@ class World:
         torch.distributed.destroy_process_group()
 
 
-# ---- problems ---------------------------------------------------------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------------------------
 
 
 def normal(*dims, seed):

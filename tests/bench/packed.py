@@ -3,11 +3,11 @@
 
     python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--peers] [--quick]
 
-bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of 2048; `dense` is
-the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens; `long64` is one of 16384 behind 64
-of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs. o is
-compared with float32 attention of each sequence by itself. --peers needs FlashAttention-4 (`flash_attn.cute`). Needs the GPU and
-torch (77: not here).
+bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of
+2048; `dense` is the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens;
+`long64` is one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs. o is compared
+with float32 attention of each sequence by itself. --peers needs FlashAttention-4 (`flash_attn.cute`). Needs the GPU
+and torch (77: not here).
 """
 
 import os

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""prompt.py: the forward pass of one prompt, where a launch has few tiles: what is planned, and other tiles, beside cuDNN.
+"""prompt.py: the forward pass of one prompt, where a launch has few tiles: the planned and other tiles, beside cuDNN.
 
-    python3 tests/bench/prompt.py --library build/liblathe.so [--specs full,causal] [--dims 64,128] [--tiles planned,128x128s2w8] [--quick]
+    python3 tests/bench/prompt.py --library build/liblathe.so [--specs full,causal] [--dims 64,128] [--quick]
+                                  [--tiles planned,128x128s2w8]
 
-bf16. Graphs of ten calls are timed, so that the host's time does not count. --tiles: as `lathe tune` names them; a dim has those of
-the list that serve it. TFLOP/s are of live pairs; o is compared with float32 attention. Needs the GPU and torch (77: not here).
+bf16. Graphs of ten calls are timed, so that the host's time does not count. --tiles: as `lathe tune` names them; a
+dim has those of the list that serve it. TFLOP/s are of live pairs; o is compared with float32 attention. Needs the
+GPU and torch (77: not here).
 """
 
 import os

@@ -302,6 +302,31 @@ static bool variant_value(const struct tensor *t, const struct test_case *c, int
     return true;
 }
 
+/* Scalars and factors of operators on rows and elements. */
+static bool operator_value(const struct tensor *t, const struct test_case *c, uint64_t *state, double *value)
+{
+    if (tensor_is(t, "groups"))
+        *value = 7.0;
+    else if (tensor_is(t, "channels")) /* a place of its own for each element, or for many */
+        *value = c->dim[SYM_N] <= 33 ? (double)c->dim[SYM_N] : 10.0;
+    else if (tensor_is(t, "ignore"))
+        *value = -100.0;
+    else if (tensor_is(t, "smoothing"))
+        *value = 0.1;
+    else if (tensor_is(t, "lr"))
+        *value = 0.01;
+    else if (tensor_is(t, "beta1") || tensor_is(t, "beta2") || tensor_is(t, "decay") ||
+             tensor_is(t, "bias1") || tensor_is(t, "bias2"))
+        *value = 0.5 + 0.4 * uniform(state);
+    else if (tensor_is(t, "block") || tensor_is(t, "on")) /* masks */
+        *value = (double)(uniform(state) < 0.6);
+    else if (tensor_is(t, "weight") || tensor_is(t, "q_gain") || tensor_is(t, "k_gain"))
+        *value = 1.0 + 0.3 * normal(state);
+    else
+        return false;
+    return true;
+}
+
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
 double tensor_input(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
@@ -365,23 +390,8 @@ double tensor_input(const struct tensor *t, const struct test_case *c, int64_t f
         return place_in_sequence(flat);
     if (tensor_is(t, "long_since")) /* the same, all sequences 37 times as long */
         return place_in_sequence(flat / 37) * 37.0 + (double)(flat % 37);
-    if (tensor_is(t, "groups"))
-        return 7.0;
-    if (tensor_is(t, "channels")) /* a place of its own for each element, or for many */
-        return c->dim[SYM_N] <= 33 ? (double)c->dim[SYM_N] : 10.0;
-    if (tensor_is(t, "ignore"))
-        return -100.0;
-    if (tensor_is(t, "smoothing"))
-        return 0.1;
-    if (tensor_is(t, "lr"))
-        return 0.01;
-    if (tensor_is(t, "beta1") || tensor_is(t, "beta2") || tensor_is(t, "decay") || tensor_is(t, "bias1") ||
-        tensor_is(t, "bias2"))
-        return 0.5 + 0.4 * uniform(state);
-    if (tensor_is(t, "block") || tensor_is(t, "on")) /* masks */
-        return (double)(uniform(state) < 0.6);
-    if (tensor_is(t, "weight") || tensor_is(t, "q_gain") || tensor_is(t, "k_gain"))
-        return 1.0 + 0.3 * normal(state);
+    if (operator_value(t, c, state, &linear))
+        return linear;
     const double value = normal(state);
     if (tensor_is(t, "gain") || tensor_is(t, "row") || tensor_is(t, "column") || tensor_is(t, "far") ||
         tensor_is(t, "step")) /* factors */
