@@ -349,6 +349,7 @@ linear_files() {
     gen gdn2 dtype=f16,h=16,t=4096,d=128 sm_80 linear_keyed_rule_bwd backward
     gen precond_gated_delta dtype=f16,h=16,t=4096,d=128,d_v=64 sm_90a linear_keyed_rule_bwd backward
     gen comba dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_rule_bwd backward
+    spills=576 # 142 words that are loaded, of what waits while pairs are made for a reader ahead of the decay
     gen comba dtype=f16,h=16,t=4096,d=64 sm_80 linear_keyed_rule_bwd backward
     spills=1600 # and what flows to logarithms stays in registers while two writers take turns
     gen rwkv7 dtype=bf16,h=16,t=4096,d=128 sm_90a linear_dplr_bwd backward
