@@ -20,8 +20,8 @@
  *
  *     few queries, many keys    q * h / h_kv <= 64, and kv at least 512 and 16 q
  *     many keys                 kv at least 8192
- *     few tiles                 q at least 256, and b * h * q / 256 at most 6 tiles for each multiprocessor of a
- *                               Hopper GPU: tiles of 128 or 64 rows, where these are done sooner
+ *     few tiles                 on Hopper, q at least 256, and b * h * q / 256 at most 6 tiles for each
+ *                               multiprocessor: tiles of 128 or 64 rows, where these are done sooner
  *     Hopper                    pages of a size that TMA does not read; the delta rule of linear attention
  *                               with many heads of sequences
  *

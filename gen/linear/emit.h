@@ -33,7 +33,7 @@ struct place { /* where a tensor of [b, heads, t, dim] lives */
 };
 struct layout {
     bool moved[TENSOR_COUNT];    /* through the workspace: by a mod, or because rows are not aligned */
-    bool prepared[TENSOR_COUNT]; /* of which: by a kernel ahead of the chunks, forward where tokens are many */
+    bool prepared[TENSOR_COUNT]; /* of which: by a kernel ahead of chunks, forward where tokens are many */
     struct place outer[TENSOR_COUNT]; /* the arguments */
     struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes */
 };

@@ -98,15 +98,16 @@ int cmd_manual(const struct options *o)
     put_roff(o->tables->exit_codes);
     fputs(".fi\n.SH ENVIRONMENT\n", stdout);
     fputs(".PP\n.nf\n", stdout);
-    put_roff("  LATHE_CACHE_DIR         the user's cache of kernels; else $XDG_CACHE_HOME/lathe, else "
-             "~/.cache/lathe\n"
-             "  LATHE_SYSTEM_CACHE_DIR  the cache that is read and never written (default: "
-             "/usr/share/lathe/cache)\n"
-             "  LATHE_OFFLINE           nothing is compiled, unless it is empty or 0\n"
-             "  LATHE_TEMPLATE          names of templates to plan with, with commas\n"
-             "  LATHE_TILE              a row of tiles to plan with, as `lathe tune` names it, for measurements\n"
-             "  CUDA_HOME               where the CUDA toolkit is, of which NVRTC is a part\n"
-             "  CC, AR                  the C compiler and the archiver of `lathe aot`\n");
+    put_roff(
+        "  LATHE_CACHE_DIR         the user's cache of kernels; else $XDG_CACHE_HOME/lathe, else "
+        "~/.cache/lathe\n"
+        "  LATHE_SYSTEM_CACHE_DIR  the cache that is read and never written (default: "
+        "/usr/share/lathe/cache)\n"
+        "  LATHE_OFFLINE           nothing is compiled, unless it is empty or 0\n"
+        "  LATHE_TEMPLATE          names of templates to plan with, with commas\n"
+        "  LATHE_TILE              a row of tiles to plan with, as `lathe tune` names it, for measurements\n"
+        "  CUDA_HOME               where the CUDA toolkit is, of which NVRTC is a part\n"
+        "  CC, AR                  the C compiler and the archiver of `lathe aot`\n");
     fputs(".fi\n", stdout);
     return CODE_OK;
 }

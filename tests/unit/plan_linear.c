@@ -392,9 +392,8 @@ TEST(the_delta_rule_with_vectors_goes_back_in_chunks)
 /* What is read is written beside v. */
 TEST(a_decay_plus_low_rank_goes_back_in_chunks)
 {
-    static const struct asked asked = {"linear_dplr_bwd",
-                                       LATHE_BACKWARD,
-                                       {NUMBER(chunk_threads), NUMBER(walk_bytes), NUMBER(smem_bytes)}};
+    static const struct asked asked = {
+        "linear_dplr_bwd", LATHE_BACKWARD, {NUMBER(chunk_threads), NUMBER(walk_bytes), NUMBER(smem_bytes)}};
     static const struct answer row[] = {
         {&H100, "rwkv7", "dtype=bf16,t=64,d=128", NULL, {256, 99856, 150400}},
         {&H100, "dplr", "dtype=f16,t=64,d=256,d_v=64", NULL, {512, 165904, 177792}},

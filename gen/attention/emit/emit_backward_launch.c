@@ -259,7 +259,7 @@ static void add_after(struct recipe *r)
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
                             struct source *out, bool moved[MOD_COUNT])
 {
-    struct recipe r = {.a = {e, map, 0},
+    struct recipe r = {.a = {.e = e, .map = map},
                        .plan = plan,
                        .out = out,
                        .rows = -1,

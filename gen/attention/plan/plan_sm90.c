@@ -184,7 +184,8 @@ static int best_height(const struct problem *p, const struct device *device, boo
     enum { LEAST_ROWS = 256, MANY_TILES = 6, CLEARLY = 97 };
     const int64_t lines = p->dim[SYM_B] > 0 && p->dim[SYM_H] > 0 ? p->dim[SYM_B] * p->dim[SYM_H] : 0;
     const int64_t dim = p->dim[SYM_D] > p->dim[SYM_D_V] ? p->dim[SYM_D] : p->dim[SYM_D_V];
-    const struct height *first = NULL, *best = NULL;
+    const struct height *first = NULL;
+    const struct height *best = NULL;
     int64_t least = INT64_MAX;
     if (lines == 0 || p->dim[SYM_Q] < LEAST_ROWS || p->dim[SYM_KV] <= 0 || p->open || p->packed || p->paged ||
         p->deterministic == DETERMINISTIC_BATCH || p->dim[SYM_D] <= 0 ||
