@@ -185,6 +185,19 @@ decode_files() {
     done
 }
 
+narrow_files() { # k and v of 8 bits, where three blocks share a multiprocessor, and two
+    for dims in d=64 d=128 d=256; do
+        for spec in causal fp8_cache; do
+            spills=48 # as for 168 registers in tests/stubs.txt
+            [ $spec != fp8_cache ] || spills=0
+            [ $dims != d=256 ] || spills=96 # o and Q of 16 rows, as above,
+            [ $spec$dims != fp8_cached=256 ] || spills=224 # and scales of 16 keys
+            gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,k=f8e4m3,v=f8e4m3,page=64 sm_90a attention_decode_narrow
+            gen $spec dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims,k=i8,v=f8e4m3 sm_80 attention_decode_narrow
+        done
+    done
+}
+
 selected_files() {
     for dims in d=64 d=128 d=192,d_v=128 d=256; do
         spills=0
@@ -408,7 +421,7 @@ stamps_prune
 stamps_log "$temp/good"
 attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
-{ every_stub; forward_files; packed_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } |
+{ every_stub; forward_files; packed_files; decode_files; narrow_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } |
     awk '!seen[$0]++' >"$temp/list"
 LATHE=$LATHE xargs -P "${LATHE_TEST_JOBS:-$(nproc)}" -L 1 sh tests/templates.sh --one "$temp" <"$temp/list" >"$temp/said" 2>&1
 sed -n 's/^SKIP /tests\/templates.sh: skipped: /p' "$temp/said" | sort -u >&2

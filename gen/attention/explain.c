@@ -19,6 +19,10 @@ static void explain_narrow(struct facts *f, const struct plan *plan)
         return;
     facts_string(f, "caches", said);
     facts_line(f, "  caches        %s %s\n", plan->attention.narrow, said);
+    if (!plan->attention.factors)
+        return;
+    facts_string(f, "factors", plan->attention.factors);
+    facts_line(f, "  factors       %s\n", plan->attention.factors);
 }
 
 static void explain_tiles(struct facts *f, const struct plan *plan)

@@ -51,6 +51,18 @@ static void find_reads(const struct ir *w, const struct ir_fn *fn, int diagonal,
     }
 }
 
+/* Does a score or a weight read an input, or draw a random number, for each key? */
+static bool reads_by_key(const struct ir *w)
+{
+    bool needed[IR_MAX_NODES] = {false};
+    bool found = false;
+    ir_mark(w, w->online.root, w->online.n_roots, needed);
+    for (int i = 0; i < w->n_nodes; i++)
+        found |= needed[i] && (w->node[i].op == OP_LOAD || w->node[i].op == OP_RANDOM) &&
+                 (w->node[i].span & SPAN_KV) != 0;
+    return found;
+}
+
 /* The keys that the mask leaves to a row end on one side, and all of those are left; or, in blocks, all that
    are left of a tile. */
 static bool has_one_end(const struct ir *w, bool blocks)
@@ -135,6 +147,7 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
     const bool o_f32 = k->forward->mod[MOD_OUTPUT].n_stages > 0 || makes_parts(r->sig, r->problem);
     k->need = need_of(k->forward, s.diag, o_f32, false);
     k->block_need = need_of(k->forward, s.diag, o_f32, true);
+    k->reads_keys = reads_by_key(k->forward);
     k->table_mask = has_table_mask(k->forward, s.diag);
     k->short_rows = k->forward->mask.n_roots > 0 && !has_one_end(k->forward, false);
     return request_settle(r, lower_done(&k->forward));
@@ -198,7 +211,15 @@ lathe_status attention_lower(struct kernel_request *r)
         r->attention->whole.dim[SYM_D] += r->problem->dim[SYM_D2];
         r->problem = &r->attention->whole;
     }
-    const lathe_status status = lower_forward(r, r->attention);
+    lathe_status status = LATHE_OK;
+    if (r->pass == LATHE_FORWARD)
+        status = request_settle(
+            r, attention_move_factors(r->ir, r->sig, r->problem, r->attention->moved, &r->attention->read));
+    if (status != LATHE_OK || r->refused[0])
+        return status;
+    if (r->attention->read)
+        r->ir = r->attention->read;
+    status = lower_forward(r, r->attention);
     if (status != LATHE_OK || r->refused[0])
         return status;
     if (r->pass == LATHE_FORWARD)
@@ -209,6 +230,7 @@ lathe_status attention_lower(struct kernel_request *r)
 void attention_release(struct kernel_request *r)
 {
     if (r->attention) {
+        ir_free(r->attention->read);
         ir_free(r->attention->forward);
         ir_free(r->attention->parts);
         ir_free(r->attention->backward);

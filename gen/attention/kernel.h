@@ -22,8 +22,10 @@ enum register_need {
 };
 
 struct attention_kernel {
-    struct problem whole; /* the request's, where d is that of both pairs together */
-    struct ir *forward;   /* the forward kernel, which may run in front of the backward one, too */
+    struct problem whole;  /* the request's, where d is that of both pairs together */
+    struct ir *read;       /* the spec, where mods of k and v are factors of scores and weights instead, */
+    bool moved[MOD_COUNT]; /* these; NULL: there is none */
+    struct ir *forward;    /* the forward kernel, which may run in front of the backward one, too */
     struct ir *parts; /* the same for rows that are cut by keys: row states are the spec's, and its `combine`
                          is there; NULL: it gives none, or the request is for the backward pass. Of the
                          combine pass, which has no `forward`, what is left of a spec there */
@@ -34,6 +36,7 @@ struct attention_kernel {
     int diagonal;           /* node that the forward kernel keeps for each diagonal of a tile; -1: none */
     enum register_need need;
     enum register_need block_need; /* the same of tiles within blocks for which the mask is the same */
+    bool reads_keys;               /* scores or weights read inputs, or draw random numbers, for each key */
     bool table_mask;               /* pairs read for the mask alone, by row and column: often blocks of 64 */
     bool short_rows;       /* the mask may leave rows little, wherever they are: edges of tiles count */
     const char *why_apart; /* why query heads of a key head may not share a tile; NULL: they may */

@@ -6,6 +6,7 @@
 #define LATHE_ATTENTION_LOWER_H
 
 #include "gen/ir/phases.h"
+#include "gen/ir/spec.h"
 #include "lathe_types.h"
 
 struct backward;
@@ -23,6 +24,11 @@ lathe_status attention_lower_parts(const struct ir *ir, const struct signature *
 /* What puts parts of rows together and ends them: `combine`, the epilogue and the mod of o, and no more. */
 lathe_status attention_lower_combine(const struct ir *ir, const struct signature *sig,
                                      const struct problem *problem, struct ir **out);
+/* attention/mod_factors.c: the spec without mods of k and v that are products by a value of the key, of a
+   call that reads 8 bits; moved: which have gone. NULL: it is as good as it is. The caller frees *out. Else
+   as lower_done of lower/rewrite.h. */
+lathe_status attention_move_factors(const struct ir *ir, const struct signature *sig,
+                                    const struct problem *problem, bool moved[MOD_COUNT], struct ir **out);
 /* A forward pass, and the formulas of the backward pass. UNSUPPORTED: refused, and why (WHY_BYTES). */
 lathe_status attention_lower_backward(const struct ir *ir, const struct signature *sig,
                                       const struct problem *problem, struct ir **out, struct backward *back,

@@ -33,6 +33,12 @@ static void config_sm80(struct text_buf *t, const struct problem *problem, const
              yes(plan->attention.short_rows));
 }
 
+static void config_narrow(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    emit_tiles(t, problem, plan);
+    text_add(t, "constexpr int BLOCKS = %d;\n", plan->attention.resident);
+}
+
 static void config_mla(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     emit_tiles(t, problem, plan);
@@ -190,7 +196,7 @@ const struct template_row attention_templates[] = {
                 .chosen_for = "few queries against many keys of 8 bits"},
      .attention = &attention_portable,
      .lengths = attention_decode_lengths,
-     .config = config_sm80,
+     .config = config_narrow,
      FORWARD},
     {.name = "attention_decode",
      .file = "attention/decode.cuh",

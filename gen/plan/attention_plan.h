@@ -63,6 +63,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool part_end;   /* as a part of its row, with row states in the place of the finals */
     bool short_rows; /* as in struct attention_kernel */
     bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
+    int resident;    /* attention_decode, attention_decode_narrow: blocks of a multiprocessor, */
     int part_blocks; /* for so many blocks that run at once, */
     bool parts_even; /* by lathe__even_key_parts, */
     int own_keys;    /* or by a row's own keys alone, into parts of so many or more; 0: not so */
@@ -71,9 +72,10 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
     enum second_pair pair;
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
-    const char *narrow; /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
-                           widens it to the dtype of q, or */
-    bool reads_narrow;  /* attention_decode_narrow: the kernel reads such bytes itself */
+    const char *narrow;  /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
+                            widens it to the dtype of q, or */
+    bool reads_narrow;   /* attention_decode_narrow: the kernel reads such bytes itself */
+    const char *factors; /* what became of mods of k and v, for `lathe explain`; NULL: nothing */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

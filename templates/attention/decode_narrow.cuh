@@ -70,10 +70,10 @@ struct layout { // offsets in bytes; o of the warps takes the place of the ring
     }
 };
 
-// Blocks of a multiprocessor. Three leave 168 registers to a thread, and are faster than two but where scores read
-// inputs by key, which then spill (tests/bench/log/2026-11-29.md, 22).
-constexpr bool THREE = cfg::D_PAD <= 128 && cfg::DV_PAD <= 128 && 3 * (layout::BYTES + 1024) <= 233472;
-constexpr int BLOCKS = THREE ? 3 : 2;
+// Blocks of a multiprocessor are the planner's choice, which cuts keys for as many: three leave 168 registers to a
+// thread, and are faster than two but where elements read inputs by key, which then spill.
+static_assert(cfg::BLOCKS >= 1 && cfg::BLOCKS <= 3, "cfg::BLOCKS is 1, 2 or 3");
+static_assert(cfg::BLOCKS == 1 || cfg::BLOCKS * (layout::BYTES + 1024) <= 233472, "a multiprocessor has room for them");
 
 // ---- one warp ----------------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ constexpr int decode = ::decode::layout::BYTES;
 }
 
 #if LATHE_COMPILED(decode)
-extern "C" __global__ void __launch_bounds__(decode::THREADS, decode::BLOCKS)
+extern "C" __global__ void __launch_bounds__(decode::THREADS, cfg::BLOCKS)
     LATHE_ENTRY(decode)(const __grid_constant__ attention_params launched)
 {
     using namespace decode;

@@ -183,6 +183,57 @@ static void add_few_sequences(struct case_list *list)
     }
 }
 
+/* Mods that are products by a value of the key, which become factors of scores and of weights: behind softcap
+   and a sink, by chains and quotients, of one tensor alone, in pages, of keys in use. */
+static const struct inline_spec MODDED[] = {
+    {"mods_by_token", "return attention { inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv'),\n"
+                      "    vs = tensor('f32', 'b', 'h_kv', 'kv') }, mask_mod = causal,\n"
+                      "  key_mod = function(k, at, x) return k * x.ks(at.b, at.h_kv, at.pos) end,\n"
+                      "  value_mod = function(v, at, x) return v * x.vs(at.b, at.h_kv, at.pos) end }\n"},
+    {"mods_by_block",
+     "return attention { inputs = { ks = tensor('f32', 'b', 'kv'), vs = tensor('f32', 'h_kv') },\n"
+     "  key_mod = function(k, at, x) return x.ks(at.b, at.pos // 16) * k / (1.5 + at.h_kv) end,\n"
+     "  value_mod = chain(function(v) return -v end, function(v, at, x) return v * x.vs(at.h_kv) * 0.5 "
+     "end),\n"
+     "  score_mod = function(s) return 8.0 * tanh(s / 8.0) end,\n"
+     "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 500) end }\n"},
+    {"mods_of_retention", /* weights that are no softmax's */
+     "return attention { inputs = { vs = tensor('f32', 'kv') }, mask_mod = causal,\n"
+     "  value_mod = function(v, at, x) return v * x.vs(at.pos) end,\n"
+     "  online_func = elementwise_weights(function(s) return sigmoid(s) end) }\n"},
+    {"mod_of_keys",
+     "return attention { inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv') }, mask_mod = causal,\n"
+     "  key_mod = function(k, at, x) return k * x.ks(at.b, at.h_kv, at.pos) end }\n"},
+};
+
+static void add_few_mods(struct case_list *list)
+{
+    static const char *const OF[] = {"k=f8e4m3,v=f8e4m3", "k=i8,v=f8e5m2", "k=f8e5m2,v=i8"};
+    for (int i = 0; i < COUNT(MODDED); i++)
+        for (int k = 0; k < COUNT(FEW) - 1; k++) { /* the last has more queries than few */
+            const bool half = i == COUNT(MODDED) - 1 && k % 2;
+            struct test_case c = few(&MODDED[i], k, half ? LATHE_F16 : LATHE_BF16, k % 2 ? 64 : 128,
+                                     k % 2 ? 64 : 128, (i + k) % 3 ? 90 : 80);
+            c.dtypes = OF[(i + k) % COUNT(OF)];
+            case_add(list, &c);
+        }
+    for (int i = 0; i < COUNT(MODDED); i++)
+        for (int k = 0; k < 2; k++) {
+            struct test_case c = few(&MODDED[i], i + k, LATHE_BF16, 128, 64, k ? 80 : 90);
+            c.dtypes = OF[(i + k) % COUNT(OF)];
+            c.without = k ? " cu_q cu_kv used_kv " : " cu_q cu_kv ";
+            c.dim[SYM_SEQS] = c.dim[SYM_B] = 3;
+            c.dim[SYM_H] = 8;
+            c.dim[SYM_H_KV] = 2;
+            c.dim[SYM_Q] = 1 + 2 * k;
+            c.dim[SYM_PAGE] = k ? 16 : 64;
+            c.dim[SYM_MOST] = k ? 40 : 12;
+            c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+            c.dim[SYM_POOL] = 3 * c.dim[SYM_MOST] + 3;
+            case_add(list, &c);
+        }
+}
+
 /* ---- what writes such caches ------------------------------------------------------------------------------
  */
 
@@ -232,5 +283,6 @@ void group_narrow(struct case_list *list)
     add_few_dims(list);
     add_codes(list);
     add_few_sequences(list);
+    add_few_mods(list);
     add_appended(list);
 }

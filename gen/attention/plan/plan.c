@@ -192,12 +192,24 @@ static const char *what_is_narrow(const struct kernel_request *r)
     return k && v ? "k and v are" : k ? "k is" : v ? "v is" : NULL;
 }
 
+static const char *what_factors_are(const bool moved[MOD_COUNT])
+{
+    if (moved[MOD_KEY] && moved[MOD_VALUE])
+        return "the factors of key_mod and value_mod are ones of scores and of weights, so k and v are read "
+               "as they are stored";
+    if (moved[MOD_KEY])
+        return "the factor of key_mod is one of scores, so k is read as it is stored";
+    return moved[MOD_VALUE] ? "the factor of value_mod is one of weights, so v is read as it is stored"
+                            : NULL;
+}
+
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     plan->attention.narrow = what_is_narrow(r);
+    plan->attention.factors = what_factors_are(r->attention->moved);
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
                 sizeof plan->attention.rows);
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);

@@ -1,0 +1,104 @@
+/*
+ * plan_narrow.c: plans of calls with k and v of 8 bits by few queries: how many blocks share a
+ * multiprocessor, and which mods of k and v become factors of scores and of weights, so that kernels read
+ * what is stored.
+ */
+#include "plan_pick.h"
+
+static const char DECODED[] = "dtype=bf16,k=f8e4m3,v=f8e4m3,b=8,h=32,h_kv=8,q=1,kv=4096,d=128";
+
+static void check_blocks(const char *spec, const char *problem, const struct device *device, int blocks,
+                         const char *tile)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(spec, problem, device, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_decode_narrow");
+    CHECK_EQ(plan.attention.resident, blocks);
+    CHECK_EQ(plan.attention.part_blocks, blocks * device->sm_count);
+    CHECK_STR(plan.tile, tile);
+}
+
+/* Three leave 168 registers to a thread, in which scales of keys spill. */
+TEST(narrow_elements_that_read_by_key_have_two_blocks)
+{
+    check_blocks("causal", DECODED, &H100, 3, "64x32s2w4q");
+    check_blocks("fp8_cache", DECODED, &H100, 2, "64x32s3w4q");
+    check_blocks("fp8_cache", "dtype=f16,k=i8,v=i8,h=32,h_kv=8,q=1,kv=4096,d=64", &H100, 2, "64x32s4w4q");
+    check_blocks("causal", DECODED, &A100, 2, "64x32s2w4q"); /* of shared memory there is not more */
+    check_blocks("fp8_cache", DECODED, &A100, 2, "64x32s2w4q");
+    check_blocks("causal", DECODED, &RTX4090, 1, "64x32s2w4q");
+}
+
+/* The same number cuts keys and is what the kernel is compiled for. */
+TEST(narrow_kernels_are_compiled_for_the_blocks_of_their_plan)
+{
+    static const char *const SPEC[] = {"causal", "fp8_cache"};
+    static const char *const SAYS[] = {"constexpr int BLOCKS = 3;", "constexpr int BLOCKS = 2;"};
+    for (int i = 0; i < 2; i++) {
+        struct signature sig;
+        struct problem problem;
+        static struct source source;
+        lathe_error err = {.status = LATHE_OK};
+        bool said = false;
+        struct ir *ir = load_signed(SPEC[i], LATHE_FORWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, DECODED, &problem, &err), LATHE_OK);
+        CHECK_EQ(kernel_make_source(ir, LATHE_FORWARD, &sig, &problem, &H100, &source, &err), LATHE_OK);
+        for (int t = 0; t < source.n_texts; t++)
+            said |= strstr(source.text[t].data, SAYS[i]) != NULL;
+        CHECK(said);
+        source_free(&source);
+        ir_free(ir);
+    }
+}
+
+#define SCALES   "inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv'), vs = tensor('f32', 'b', 'h_kv', 'kv') }, "
+#define OF_KEY   "key_mod = function(k, at, x) return k * x.ks(at.b, at.h_kv, at.pos) end, "
+#define OF_VALUE "value_mod = function(v, at, x) return v / x.vs(at.b, at.h_kv, at.pos) end "
+static const char BOTH[] = "return attention { " SCALES OF_KEY OF_VALUE "}\n";
+
+static void check_factors(const char *spec, const char *problem, const char *template_name,
+                          const char *factors)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(spec, problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, template_name);
+    CHECK_EQ(plan.attention.factors != NULL, factors != NULL);
+    if (factors)
+        CHECK_HAS(plan.attention.factors, factors);
+}
+
+TEST(products_by_a_value_of_the_key_are_factors)
+{
+    static const char NARROW[] = "attention_decode_narrow";
+    check_factors(BOTH, DECODED, NARROW, "of key_mod and value_mod are ones of scores and of weights");
+    check_factors(BOTH, "dtype=bf16,k=f8e4m3,v=i8,b=8,h=32,h_kv=8,q=1,kv=4096,page=64,d=128", NARROW,
+                  "of key_mod and value_mod");
+    check_factors("return attention { " SCALES OF_KEY "}\n", "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,d=64",
+                  NARROW, "the factor of key_mod is one of scores");
+    /* k of 16 bits keeps its mod, whose kernel is ahead; so do many queries */
+    check_factors(BOTH, "dtype=bf16,v=f8e4m3,h=8,q=1,kv=4096,d=64", NARROW, "the factor of value_mod");
+    check_factors(BOTH, "dtype=bf16,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
+    check_factors(BOTH, "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=4096,kv=4096,d=64", "attention_fwd_sm90", NULL);
+    check_factors("return attention { key_mod = half(function(lo, hi) return lo * 2, hi * 2 end) }\n",
+                  "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
+    check_factors("return attention { key_mod = function(k, at) return k * (at.i + 1) end }\n",
+                  "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
+    check_factors("return attention { key_mod = function(k) return k * rsqrt(dimsum(k * k) + 1.0) end }\n",
+                  "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
+    check_factors("return attention { key_mod = function(k) return k + 1.0 end }\n",
+                  "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
+}
+
+/* Weights of f16 have no room for factors of any size, so v of pages is refused there. */
+TEST(factors_of_values_are_not_of_f16)
+{
+    static const char text[] = "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,page=64,d=64";
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    check_factors(BOTH, "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,d=64", "attention_decode",
+                  "the factor of key_mod");
+    CHECK_EQ(pick(BOTH, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "pages are given beside a mod of v");
+}
