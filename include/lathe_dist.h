@@ -140,9 +140,15 @@ typedef struct lathe_dist_options {
     int32_t heads_at_once; /* gather: so many key heads at a time, which bounds its buffers; 0: all */
     size_t most_bytes;     /* AUTO: no scheme whose workspace is larger, where another is smaller; 0: any */
     lathe_stream
-        side; /* ring and gather on a GPU: the stream on which keys travel while others are computed, of
-                 gather those of the next heads, by default half of them; NULL: none. It must not wait for the
-                 stream of the launch by itself, as a blocking one does for the default stream */
+        side; /* ring, gather and heads on a GPU: the stream on which keys travel while others are computed,
+                 of gather those of the next heads, by default half of them, of heads what the second half of
+                 a rank's heads needs; NULL: none. It must not wait for the stream of the launch by itself, as
+                 a blocking one does for the default stream. Give it a higher priority: kernels that fill the
+                 GPU otherwise leave those that send no place until they end */
+    lathe_stream beside; /* forward pass of ring and gather on a GPU: a stream as side is, of the priority of
+                            the launch's, on which every other call of a rank runs (pieces of zigzag shards,
+                            groups of heads): its first tiles then fill what the last ones of the call before
+                            leave idle. It takes the workspace of a kernel once more. NULL: none */
 } lathe_dist_options;
 
 typedef struct lathe_dist lathe_dist;

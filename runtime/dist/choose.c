@@ -137,8 +137,8 @@ static void forget(struct lathe_dist *d)
     free(d->kernel);
     d->kernel = NULL;
     d->n_kernels = 0;
-    d->n_sends = 0;
-    d->sent = d->bytes = d->kernel_bytes = 0;
+    d->n_sends = d->n_own = 0;
+    d->sent = d->moved = d->bytes = d->kernel_bytes = 0;
     d->scheme = NULL;
 }
 
@@ -166,9 +166,10 @@ static void describe(struct lathe_dist *d, const char *others)
     (void)lathe__print(
         d->info, sizeof d->info,
         "scheme %s, rank %d of %d, %s shards: a launch sends %zu bytes to other ranks in %d calls, "
-        "launches %d kernels and takes a workspace of %zu bytes\n%s",
+        "launches %d kernels, of which %d compute and the others read and write %zu bytes, and takes a "
+        "workspace of %zu bytes\n%s",
         d->scheme->name, d->t.rank, d->t.ranks, d->o.shards == LATHE_SHARDS_ZIGZAG ? "zigzag" : "contiguous",
-        d->sent, d->n_sends, d->n_kernels, d->bytes + d->kernel_bytes, others);
+        d->sent, d->n_sends, d->n_kernels, d->n_own, d->moved, lathe__dist_bytes(d), others);
 }
 
 struct trial {
@@ -251,7 +252,7 @@ static lathe_status try_even(struct lathe_dist *d, lathe_scheme which, struct ev
     even.q_all = d->o.whole_q ? d->q_all : e->q[0] * d->t.ranks;
     out->status = try_scheme(&even, which, e->arg, n, &out->err);
     out->sent = even.sent;
-    out->bytes = even.bytes + even.kernel_bytes;
+    out->bytes = lathe__dist_bytes(&even);
     forget(&even);
     memcpy(d->map, even.map, sizeof d->map); /* specs that it has parsed */
     d->product = even.product;

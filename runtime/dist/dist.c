@@ -238,7 +238,7 @@ static lathe_status check_arguments(const struct lathe_dist *d, const lathe_arg 
 
 size_t lathe_dist_workspace_size(const lathe_dist *dist)
 {
-    return dist ? dist->bytes + dist->kernel_bytes : 0;
+    return dist ? lathe__dist_bytes(dist) : 0;
 }
 
 const char *lathe_dist_info(const lathe_dist *dist)
@@ -266,9 +266,9 @@ static lathe_status launch(struct lathe_dist *d, const lathe_arg *args, int n, v
     if (!d->t.all_gather)
         return lathe__fail(err, LATHE_ARG,
                            "dist: this object has no transport: it only tells what it would do");
-    if (!workspace && d->bytes + d->kernel_bytes > 0)
+    if (!workspace && lathe__dist_bytes(d) > 0)
         return lathe__fail(err, LATHE_ARG, "dist: workspace: expected %zu bytes of the device, given NULL",
-                           d->bytes + d->kernel_bytes);
+                           lathe__dist_bytes(d));
     struct walk w = {.d = d, .base = workspace, .stream = stream, .err = err, .args = args, .n_args = n};
     return walk_on_device(&w);
 }

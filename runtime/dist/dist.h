@@ -40,10 +40,22 @@ struct walk;
 struct scheme {
     const char *name;
     lathe_status (*steps)(struct walk *w);
-    bool has_side; /* something travels beside computing */
+    bool has_side;   /* something travels beside computing */
+    bool has_beside; /* calls of a forward pass run beside each other */
 };
 extern const struct scheme lathe__dist_keys, lathe__dist_heads, lathe__dist_gather, lathe__dist_ring,
     lathe__dist_states;
+
+/* What tests put in the place of the driver: streams that are not run at once. */
+struct seam {
+    void *user;
+    lathe_status (*record)(void *user, int event, lathe_stream on, lathe_error *err);
+    lathe_status (*wait)(void *user, int event, lathe_stream on, lathe_error *err);
+    lathe_status (*launch)(void *user, const lathe_kernel *kernel, const lathe_arg *arg, int n,
+                           void *workspace, lathe_stream on, lathe_error *err);
+};
+
+enum { EVENTS = 3 };
 
 struct lathe_dist {
     lathe_ctx *ctx;
@@ -60,10 +72,14 @@ struct lathe_dist {
     lathe_spec *map[MAPS];
     lathe_kernel **kernel;
     int n_kernels, n_sends;
-    size_t sent;                 /* bytes of a launch to other ranks */
-    size_t bytes, kernel_bytes;  /* of the workspace: buffers, and behind them that of a kernel at a time */
-    struct CUevent_st *event[2]; /* of side.c; NULL: there is one stream */
-    lathe_spec *product;         /* states: a product of matrices */
+    int n_own;                  /* launches of the caller's spec among them */
+    size_t sent;                /* bytes of a launch to other ranks */
+    size_t moved;               /* bytes that launches of maps read and write */
+    size_t bytes, kernel_bytes; /* of the workspace: buffers, and behind them that of a kernel at a time, once
+                                   for each stream with calls */
+    struct CUevent_st *event[EVENTS]; /* of side.c; NULL: there is one stream */
+    const struct seam *seam;          /* NULL: the driver */
+    lathe_spec *product;              /* states: a product of matrices */
     char info[2048];
 };
 
@@ -72,8 +88,10 @@ struct walk { /* one way through a scheme's steps */
     bool dry; /* no data: kernels are got, sizes measured */
     char *base;
     size_t used, most;
-    int next; /* kernel */
-    lathe_stream stream;
+    int next;            /* kernel */
+    lathe_stream stream; /* of what comes next */
+    bool beside;         /* it is that of every other call, which has a workspace of its own */
+    lathe_stream main;   /* of the launch, meanwhile */
     lathe_error *err;
     const lathe_arg *args; /* the caller's */
     int n_args;
@@ -95,7 +113,12 @@ struct tensor lathe__dist_compact(struct walk *w, lathe_dtype dtype, int ndim, c
    outermost in memory: what ranks have of it then lies one behind the other. */
 struct tensor lathe__dist_by_token(struct walk *w, struct tensor t, lathe_dtype dtype, int64_t heads,
                                    int64_t tokens);
-size_t lathe__dist_token_bytes(struct tensor t); /* of a token of such a tensor */
+/* The same of n tensors, with their own dtypes, of which those without a name are none: a token of each lies
+   beside one of the next, so all of them travel in one call. */
+void lathe__dist_by_token_together(struct walk *w, struct tensor *t, int n, int64_t heads, int64_t tokens);
+/* The first one that is there: where their tokens begin; NULL: none is. */
+const struct tensor *lathe__dist_first(const struct tensor *t, int n);
+size_t lathe__dist_token_bytes(struct tensor t); /* of a token of such tensors */
 int64_t lathe__dist_count(struct tensor t);
 /* The dtype of parts, of sums and of shares beside t. */
 lathe_dtype lathe__dist_wide(lathe_dtype dtype);
@@ -109,6 +132,8 @@ void lathe__dist_put_i32(struct call *c, const char *name, int32_t *value);
 /* A launch of a spec; map < MAPS: of the map, else of the object's spec. */
 lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lathe_pass pass,
                                      const struct call *c);
+/* Of the whole workspace. */
+size_t lathe__dist_bytes(const struct lathe_dist *d);
 /* to = from; to += from; to = 0: elements of any strides and dtypes */
 lathe_status lathe__dist_copy(struct walk *w, struct tensor to, struct tensor from);
 lathe_status lathe__dist_add(struct walk *w, struct tensor to, struct tensor from);
@@ -146,19 +171,27 @@ lathe_status lathe__dist_exchange(struct walk *w, char *to, size_t to_bytes, int
 lathe_status lathe__dist_reduce_scatter(struct walk *w, char *to, const char *from, const size_t *place,
                                         const size_t *count, lathe_dtype dtype);
 
-/* ---- side.c: a second stream for what travels beside computing -------------------------------------------
+/* ---- side.c: a stream for what travels beside computing, and one for every other call -------------------
  */
 
 lathe_status lathe__dist_side_open(struct lathe_dist *d, lathe_error *err);
 void lathe__dist_side_close(struct lathe_dist *d);
 /* The stream on which that travels; the stream itself where there is no other. */
 lathe_stream lathe__dist_side(const struct walk *w);
-/* What the side does from here on waits for the stream, or the other way round. */
+/* What the side does from here on waits for all calls, or the other way round. */
 lathe_status lathe__dist_side_waits(struct walk *w);
 lathe_status lathe__dist_wait_for_side(struct walk *w);
-/* The same in two: what the stream does from the wait on waits for what the side has done up to the mark. */
+/* The same in two: what calls do from the wait on waits for what the side has done up to the mark. */
 lathe_status lathe__dist_mark_side(struct walk *w);
 lathe_status lathe__dist_wait_for_mark(struct walk *w);
+/* Calls from here on run beside the stream's, or on it again. */
+void lathe__dist_go_beside(struct walk *w);
+void lathe__dist_go_back(struct walk *w);
+/* What calls beside do from here on waits for the stream, or the other way round. */
+lathe_status lathe__dist_beside_waits(struct walk *w);
+lathe_status lathe__dist_wait_for_beside(struct walk *w);
+/* Has the pass calls that run beside others? */
+bool lathe__dist_has_beside(const struct lathe_dist *d, const struct scheme *scheme);
 
 /* ---- local.c: what a rank computes
  * --------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * dv are shares of all keys, which go to their owners as sums.
  */
 #include "runtime/dist/dist.h"
+#include "runtime/jit/jit.h"
 
 #include <string.h>
 
@@ -14,9 +15,9 @@ struct group {        /* of heads that are gathered together */
 
 struct turn { /* buffers of a group; where keys travel beside computing, two take turns */
     size_t at;
-    struct tensor all[KEYED]; /* keys of all ranks; name NULL: there is none */
-    struct tensor sum[KEYED]; /* of their gradients; name NULL: none is asked */
-    struct tensor home[KEYED][MOST_PIECES];
+    struct tensor all[KEYED];               /* keys of all ranks; name NULL: there is none */
+    struct tensor sum[KEYED];               /* of their gradients; name NULL: none is asked */
+    struct tensor home[MOST_PIECES][KEYED]; /* what comes home of them */
 };
 
 /* All keys come first: those of a smaller group lie where larger ones did, and not where sums are still sent.
@@ -27,50 +28,53 @@ static void make_turn(struct walk *w, const struct group *g, struct turn *t)
     struct stretch piece[MOST_PIECES];
     const int n = lathe__dist_pieces(d, true, d->t.rank, piece);
     t->at = w->used;
-    for (int s = 0; s < KEYED; s++) {
+    for (int s = 0; s < KEYED; s++)
         t->all[s] = lathe__dist_arg(w, lathe__dist_keyed[s]);
-        if (t->all[s].name)
-            t->all[s] = lathe__dist_by_token(w, t->all[s], t->all[s].dtype, g->n, d->kv_all);
-    }
+    lathe__dist_by_token_together(w, t->all, KEYED, g->n, d->kv_all);
     for (int s = 0; s < KEYED; s++) {
-        const struct tensor to = lathe__dist_arg(w, lathe__dist_keyed_back[s]);
-        t->sum[s] = to;
-        if (to.name)
-            t->sum[s] = lathe__dist_by_token(w, t->all[s], lathe__dist_wide(to.dtype), g->n, d->kv_all);
-        for (int i = 0; i < n && to.name; i++)
-            t->home[s][i] = lathe__dist_by_token(w, t->sum[s], t->sum[s].dtype, g->n, piece[i].n);
+        t->sum[s] = lathe__dist_arg(w, lathe__dist_keyed_back[s]);
+        t->sum[s].dtype = lathe__dist_wide(t->sum[s].dtype);
+    }
+    lathe__dist_by_token_together(w, t->sum, KEYED, g->n, d->kv_all);
+    for (int i = 0; i < n; i++) {
+        memcpy(t->home[i], t->sum, sizeof t->sum);
+        lathe__dist_by_token_together(w, t->home[i], KEYED, g->n, piece[i].n);
     }
 }
 
-/* The rank's own keys lie in their place among all from the beginning: nothing is sent to itself. */
-static struct tensor own_place(const struct turn *t, int s, const struct stretch *piece)
+/* The rank's own keys are copied to their place among all: nothing is sent to itself. */
+static lathe_status travel(struct walk *w, const struct group *g, const struct turn *t)
 {
-    return lathe__dist_slice(t->all[s], 2, piece->first, piece->n);
+    struct stretch piece[MOST_PIECES];
+    const int n = lathe__dist_pieces(w->d, true, w->d->t.rank, piece);
+    for (int i = 0; i < n; i++) {
+        struct tensor place[KEYED];
+        for (int s = 0; s < KEYED; s++) {
+            place[s] = t->all[s];
+            if (!t->all[s].name)
+                continue;
+            const struct tensor own =
+                lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed[s]), 1, g->first, g->n);
+            place[s] = lathe__dist_slice(t->all[s], 2, piece[i].first, piece[i].n);
+            TRY(lathe__dist_copy(w, place[s], lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
+        }
+        TRY(lathe__dist_gather_tokens(w, true, i, *lathe__dist_first(t->all, KEYED),
+                                      *lathe__dist_first(place, KEYED)));
+    }
+    return LATHE_OK;
 }
 
-/* k, v and k2 of all ranks, of a group of heads: they travel on the side, from where it is marked. */
+/* k, v and k2 of all ranks, of a group of heads: they travel on the side, up to where it is marked. */
 static lathe_status fetch(struct walk *w, const struct group *g, struct turn *t)
 {
     const lathe_stream stream = w->stream;
     const size_t used = w->used;
-    struct stretch piece[MOST_PIECES];
-    const int n = lathe__dist_pieces(w->d, true, w->d->t.rank, piece);
-    lathe_status status = LATHE_OK;
     w->used = t->at;
     make_turn(w, g, t);
     w->used = used;
-    for (int s = 0; s < KEYED; s++)
-        for (int i = 0; i < n && t->all[s].name; i++) {
-            const struct tensor own =
-                lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed[s]), 1, g->first, g->n);
-            TRY(lathe__dist_copy(w, own_place(t, s, &piece[i]),
-                                 lathe__dist_slice(own, 2, piece[i].local, piece[i].n)));
-        }
     TRY(lathe__dist_side_waits(w));
     w->stream = lathe__dist_side(w);
-    for (int s = 0; s < KEYED && status == LATHE_OK; s++)
-        for (int i = 0; i < n && t->all[s].name && status == LATHE_OK; i++)
-            status = lathe__dist_gather_tokens(w, true, i, t->all[s], own_place(t, s, &piece[i]));
+    const lathe_status status = travel(w, g, t);
     w->stream = stream;
     return status != LATHE_OK ? status : lathe__dist_mark_side(w);
 }
@@ -90,10 +94,22 @@ static void put_heads(struct walk *w, struct call *c, const struct group *g, con
     }
 }
 
+/* Keys behind the queries of a piece have no share of gradients where the mask is known to be causal: a
+   number of keys from the first one. */
+static int64_t live_keys(const struct walk *w, const struct stretch *piece)
+{
+    const int64_t all = w->d->kv_all;
+    const int64_t end = lathe__dist_q_start(w) + piece->first + piece->n;
+    if (lathe__dist_arg(w, "q_start").name || !lathe__spec_is_causal(w->d->spec))
+        return all;
+    return end < 0 ? 0 : end < all ? end : all;
+}
+
 /* The gradients of one launch, with the dtype of k and v, go into sums. */
 static lathe_status launch_piece(struct walk *w, const struct group *g, const struct stretch *piece,
                                  const struct tensor all[KEYED], const struct tensor sum[KEYED], bool first)
 {
+    const int64_t live = live_keys(w, piece);
     const size_t mark = w->used;
     struct call c = {0};
     struct local l = {
@@ -112,22 +128,30 @@ static lathe_status launch_piece(struct walk *w, const struct group *g, const st
         TRY(lathe__dist_local(w, &c, &l));
     for (int s = 0; s < KEYED; s++)
         if (sum[s].name && piece->n > 0)
-            TRY((first ? lathe__dist_copy : lathe__dist_add)(w, sum[s], share[s]));
+            TRY(first ? lathe__dist_copy(w, sum[s], share[s])
+                      : lathe__dist_add(w, lathe__dist_slice(sum[s], 2, 0, live),
+                                        lathe__dist_slice(share[s], 2, 0, live)));
         else if (sum[s].name && first)
             TRY(lathe__dist_zero(w, sum[s]));
     w->used = mark;
     return LATHE_OK;
 }
 
-/* The calls of a group: one for each piece of the rank's queries. sum: of gradients, name NULL where none is
- * asked. */
+/* The calls of a group: one for each piece of the rank's queries, the last one first, which takes longest
+   under a causal mask. Every other call, `*number` counts them, runs beside. sum: of gradients, name NULL
+   where none is asked. */
 static lathe_status launch_pieces(struct walk *w, const struct group *g, const struct tensor all[KEYED],
-                                  const struct tensor sum[KEYED])
+                                  const struct tensor sum[KEYED], int *number)
 {
     struct stretch piece[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, piece);
-    for (int i = 0; i < n; i++)
-        TRY(launch_piece(w, g, &piece[i], all, sum, i == 0));
+    for (int i = n - 1; i >= 0; i--) {
+        if ((*number)++ % 2 == 1)
+            lathe__dist_go_beside(w);
+        const lathe_status status = launch_piece(w, g, &piece[i], all, sum, i == n - 1);
+        lathe__dist_go_back(w);
+        TRY(status);
+    }
     return LATHE_OK;
 }
 
@@ -135,13 +159,17 @@ static lathe_status send_home(struct walk *w, const struct group *g, const struc
 {
     struct stretch piece[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, true, w->d->t.rank, piece);
-    for (int s = 0; s < KEYED; s++)
-        for (int i = 0; i < n && t->sum[s].name; i++) {
+    const struct tensor *const sum = lathe__dist_first(t->sum, KEYED);
+    for (int i = 0; i < n && sum; i++) {
+        TRY(lathe__dist_scatter_tokens(w, i, *lathe__dist_first(t->home[i], KEYED), *sum));
+        for (int s = 0; s < KEYED; s++) {
+            if (!t->sum[s].name)
+                continue;
             const struct tensor to =
                 lathe__dist_slice(lathe__dist_arg(w, lathe__dist_keyed_back[s]), 1, g->first, g->n);
-            TRY(lathe__dist_scatter_tokens(w, i, t->home[s][i], t->sum[s]));
-            TRY(lathe__dist_copy(w, lathe__dist_slice(to, 2, piece[i].local, piece[i].n), t->home[s][i]));
+            TRY(lathe__dist_copy(w, lathe__dist_slice(to, 2, piece[i].local, piece[i].n), t->home[i][s]));
         }
+    }
     return LATHE_OK;
 }
 
@@ -180,6 +208,7 @@ static lathe_status steps(struct walk *w)
     const int turns = w->d->o.side && groups > 1 ? 2 : 1;
     struct turn turn[2];
     struct group g = group_of(w->d, 0);
+    int number = 0;
     w->shares = true;
     TRY(lathe__dist_clear_shares(w));
     for (int i = 0; i < turns; i++)
@@ -191,13 +220,14 @@ static lathe_status steps(struct walk *w)
         TRY(lathe__dist_wait_for_mark(w));
         if (turns > 1 && i + 1 < groups)
             TRY(fetch(w, &next, &turn[(i + 1) % turns]));
-        TRY(launch_pieces(w, &g, here->all, here->sum));
+        TRY(launch_pieces(w, &g, here->all, here->sum, &number));
         TRY(scatter(w, &g, here));
         if (turns == 1 && i + 1 < groups)
             TRY(fetch(w, &next, here));
         g = next;
     }
+    TRY(lathe__dist_wait_for_beside(w));
     return lathe__dist_wait_for_side(w);
 }
 
-const struct scheme lathe__dist_gather = {"gather", steps, true};
+const struct scheme lathe__dist_gather = {"gather", steps, true, true};

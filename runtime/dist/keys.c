@@ -117,4 +117,4 @@ static lathe_status steps(struct walk *w)
     return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
 }
 
-const struct scheme lathe__dist_keys = {"keys", steps, false};
+const struct scheme lathe__dist_keys = {"keys", steps, false, false};

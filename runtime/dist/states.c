@@ -403,4 +403,4 @@ static lathe_status steps(struct walk *w)
     return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
 }
 
-const struct scheme lathe__dist_states = {"states", steps, false};
+const struct scheme lathe__dist_states = {"states", steps, false, false};

@@ -77,22 +77,58 @@ struct tensor lathe__dist_compact(struct walk *w, lathe_dtype dtype, int ndim, c
     return t;
 }
 
+/* Strides of so many heads of a token, one behind the other. */
+static void compact_token(struct tensor *t, int64_t heads, int64_t tokens)
+{
+    int64_t stride = 1;
+    t->shape[1] = heads;
+    t->shape[2] = tokens;
+    for (int d = t->ndim - 1; d > 2; d--) {
+        t->stride[d] = stride;
+        stride *= t->shape[d];
+    }
+    t->stride[1] = stride;
+    t->stride[0] = stride * heads;
+    t->stride[2] = stride * heads * t->shape[0];
+}
+
 struct tensor lathe__dist_by_token(struct walk *w, struct tensor t, lathe_dtype dtype, int64_t heads,
                                    int64_t tokens)
 {
-    int64_t stride = 1;
     t.dtype = dtype;
-    t.shape[1] = heads;
-    t.shape[2] = tokens;
-    for (int d = t.ndim - 1; d > 2; d--) {
-        t.stride[d] = stride;
-        stride *= t.shape[d];
-    }
-    t.stride[1] = stride;
-    t.stride[0] = stride * heads;
-    t.stride[2] = stride * heads * t.shape[0];
+    compact_token(&t, heads, tokens);
     t.data = lathe__dist_alloc(w, (size_t)(t.stride[2] * tokens) * lathe_dtype_size(dtype));
     return t;
+}
+
+void lathe__dist_by_token_together(struct walk *w, struct tensor *t, int n, int64_t heads, int64_t tokens)
+{
+    enum { UNIT = 16 }; /* of vectors and of tensor maps */
+    int64_t place[MOST_IN_CALL];
+    int64_t bytes = 0; /* of a token of all */
+    for (int i = 0; i < n; i++) {
+        int64_t each = t[i].name ? t[i].shape[0] * heads * (int64_t)lathe_dtype_size(t[i].dtype) : 0;
+        for (int d = 3; d < t[i].ndim && t[i].name; d++)
+            each *= t[i].shape[d];
+        place[i] = bytes;
+        bytes += (each + UNIT - 1) / UNIT * UNIT;
+    }
+    char *const base = lathe__dist_alloc(w, (size_t)(bytes * tokens));
+    for (int i = 0; i < n; i++) {
+        if (!t[i].name)
+            continue;
+        compact_token(&t[i], heads, tokens);
+        t[i].stride[2] = bytes / (int64_t)lathe_dtype_size(t[i].dtype);
+        t[i].data = base ? base + place[i] : NULL;
+    }
+}
+
+const struct tensor *lathe__dist_first(const struct tensor *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (t[i].name)
+            return &t[i];
+    return NULL;
 }
 
 size_t lathe__dist_token_bytes(struct tensor t)

@@ -43,8 +43,24 @@ static lathe_status get_kernel(struct walk *w, const lathe_spec *spec, lathe_pas
     TRY(lathe_kernel_get(&d->kernel[w->next], d->ctx, spec, pass, arg, n, w->err));
     d->n_kernels = ++w->next;
     TRY(lathe_workspace_size(&bytes, d->kernel[w->next - 1], arg, n, w->err));
+    bytes = (bytes + 255) / 256 * 256;
     d->kernel_bytes = bytes > d->kernel_bytes ? bytes : d->kernel_bytes;
     return LATHE_OK;
+}
+
+/* Launches of the caller's spec; bytes of the others, which move them. */
+static void count(struct lathe_dist *d, const lathe_spec *spec, const struct call *c)
+{
+    d->n_own += spec == d->spec;
+    for (int i = 0; i < c->n && spec != d->spec; i++) {
+        const size_t bytes = (size_t)lathe__dist_count(c->t[i]) * lathe_dtype_size(c->t[i].dtype);
+        d->moved += spec == d->map[MAP_ADD] && i == 0 ? 2 * bytes : bytes; /* what is added to */
+    }
+}
+
+size_t lathe__dist_bytes(const struct lathe_dist *d)
+{
+    return d->bytes + d->kernel_bytes * (lathe__dist_has_beside(d, d->scheme) ? 2 : 1);
 }
 
 lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lathe_pass pass,
@@ -55,9 +71,15 @@ lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lat
         const struct tensor *t = &c->t[i];
         arg[i] = (lathe_arg){t->name, t->data, t->dtype, t->ndim, t->shape, t->stride};
     }
-    if (w->dry)
+    if (w->dry) {
+        count(w->d, spec, c);
         return get_kernel(w, spec, pass, arg, c->n);
-    return lathe_launch(w->d->kernel[w->next++], arg, c->n, w->base + w->d->bytes, w->stream, w->err);
+    }
+    const struct seam *const seam = w->d->seam;
+    const lathe_kernel *const kernel = w->d->kernel[w->next++];
+    void *const workspace = w->base + w->d->bytes + (w->beside ? w->d->kernel_bytes : 0);
+    return seam ? seam->launch(seam->user, kernel, arg, c->n, workspace, w->stream, w->err)
+                : lathe_launch(kernel, arg, c->n, workspace, w->stream, w->err);
 }
 
 /* ---- maps -------------------------------------------------------------------------------------------------

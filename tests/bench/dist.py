@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """dist.py: schemes of lathe_dist.h over GPUs of one host, by NCCL, beside one GPU that has all of it.
 
-    python3 tests/bench/dist.py --library build/liblathe.so [--only gather,ring] [--ranks 2] [--quick]
+    python3 tests/bench/dist.py --library build/liblathe.so [--only gather,ring] [--ranks 2] [--quick] [--phases]
 
 A process a GPU. The whole problem is computed by an ordinary call as well, on every GPU at the same time; rate is its
 time over that of the scheme and the number of ranks, so 1.00 is a scheme that costs nothing. Before each burst all
 wait for each other, and a burst takes as long as it takes the slowest; the two take turns. Results are compared with
 the ordinary call's on the same GPU. Of states a burst is one launch: of several, a rank that waits for the state of
 one would be done with another. bf16, D 128. Needs two GPUs, torch and NCCL (77: not here).
+
+--phases says of each row where its time goes: the scheme without its messages, its messages without all else, one
+behind the other on one stream; what the host takes to enqueue it; and, from torch's profiler, how long kernels of each
+sort run in a launch, which may be at the same time: calls of the spec, merges of parts, copies and sums, messages.
 """
 
 import ctypes
@@ -41,7 +45,8 @@ ABOUT = "`dist.py`, rate of all by as many times that of one (ms of all, of one)
 
 class Options(ctypes.Structure):  # lathe_dist_options
     _fields_ = [("scheme", ctypes.c_int), ("shards", ctypes.c_int), ("q_tokens", ctypes.c_void_p), ("kv_tokens", ctypes.c_void_p),
-                ("whole_q", ctypes.c_int32), ("heads_at_once", ctypes.c_int32), ("most_bytes", ctypes.c_size_t), ("side", ctypes.c_void_p)]
+                ("whole_q", ctypes.c_int32), ("heads_at_once", ctypes.c_int32), ("most_bytes", ctypes.c_size_t),
+                ("side", ctypes.c_void_p), ("beside", ctypes.c_void_p)]
 
 
 class Transport(ctypes.Structure):  # lathe_transport, which the library fills
@@ -58,20 +63,23 @@ class Row(NamedTuple):
     zigzag: bool = False
     queries: int = 0  # on every rank; 0: its own tokens
     backward: bool = True
-    side: bool = False
+    side: bool = False  # and calls beside each other
+    heads_at_once: int = 0
     bars: tuple = ()
 
 
 ROWS = [
     Row("gather causal", "causal", "gather", 16384, zigzag=True, side=True, bars=(0.92, 0.94)),
     Row("gather documents", "document", "gather", 16384, zigzag=True, side=True, bars=(0.92, 0.94)),
-    Row("heads causal", "causal", "heads", 16384, bars=(0.92, 0.93)),
-    Row("heads documents", "document", "heads", 16384, bars=(0.92, 0.93)),
+    Row("heads causal", "causal", "heads", 16384, side=True, bars=(0.92, 0.93)),
+    Row("heads documents", "document", "heads", 16384, side=True, bars=(0.92, 0.93)),
     Row("ring causal", "causal", "ring", 32768, zigzag=True, side=True, bars=(0.90, 0.90)),
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
     Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
+    Row("gather causal, 4 heads", "causal", "gather", 16384, zigzag=True, side=True, heads_at_once=4, bars=(0.92, 0.94)),
+    Row("heads causal, one stream", "causal", "heads", 16384, bars=(0.92, 0.93)),
 ]
 
 
@@ -101,15 +109,17 @@ def declare(library):
 class Scheme:
     """An object of lathe_dist.h with its arguments and workspace: calling it launches."""
 
-    def __init__(self, world, row, backward, values):
-        self.world, self.args = world, lathe.Arguments(values)
+    def __init__(self, world, row, backward, values, transport=None):
+        self.world, self.args, self.transport = world, lathe.Arguments(values), transport or world.transport
         ctx, self.handle = world.ctx, ctypes.c_void_p()
         self.stream = torch.cuda.current_stream().cuda_stream
-        self.side = torch.cuda.Stream() if row.side else None
-        options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0),
-                          side=self.side.cuda_stream if self.side else None)
+        # What sends is small and long: it goes first, or it waits until a kernel that fills the GPU has ended.
+        self.streams = (torch.cuda.Stream(priority=-1), torch.cuda.Stream()) if row.side else ()
+        side, beside = (s.cuda_stream for s in self.streams) if row.side else (None, None)
+        options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0), side=side,
+                          beside=beside, heads_at_once=row.heads_at_once)
         ctx.check(ctx.library.lathe_dist_create(ctypes.byref(self.handle), ctx.handle, ctx.spec(row.spec), int(backward),
-                                                ctypes.byref(world.transport), ctypes.byref(options), self.args.array,
+                                                ctypes.byref(self.transport), ctypes.byref(options), self.args.array,
                                                 self.args.count, ctypes.byref(ctx.error)))
         self.bytes = ctx.library.lathe_dist_workspace_size(self.handle)
         self.workspace = torch.empty(max(self.bytes, 256), dtype=torch.uint8, device=DEVICE)
@@ -123,6 +133,39 @@ class Scheme:
     def close(self):
         torch.cuda.synchronize()
         self.world.ctx.library.lathe_dist_destroy(self.handle)
+
+
+class Messages:
+    """A transport that sends nothing and keeps what it was to send, in order: calling it sends that by the real one."""
+
+    def __init__(self, world):
+        self.world, self.kept, self.keeps = world, [], False
+        self.stream = torch.cuda.current_stream().cuda_stream
+        many, pointer, size, integer = ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
+        shapes = [(pointer, many, many, pointer), (pointer, many, many, pointer, many, many),
+                  (pointer, size, integer, pointer, size, integer), (pointer, pointer, many, many, ctypes.c_int)]
+        types = [ctypes.CFUNCTYPE(ctypes.c_int, pointer, *shape, pointer, pointer) for shape in shapes]
+        self.real = [t(f) for t, f in zip(types, world.transport.functions)]
+        self.functions = [t(self.keeper(i)) for i, t in enumerate(types)]
+        fail = ctypes.CFUNCTYPE(None, pointer, ctypes.c_int, ctypes.c_char_p)(lambda *_: None)
+        self.functions.append(fail)
+        self.transport = Transport(rank=world.rank, ranks=world.ranks)
+        for i, function in enumerate(self.functions):
+            self.transport.functions[i] = ctypes.cast(function, pointer)
+
+    def keeper(self, number):
+        def keep(_, *args):  # ..., stream, err
+            if self.keeps:
+                copy = lambda x: (ctypes.c_size_t * self.world.ranks)(*x[: self.world.ranks]) if hasattr(x, "contents") else x
+                self.kept.append((number, [copy(x) for x in args[:-2]]))
+            return 0
+
+        return keep
+
+    def __call__(self):
+        for number, args in self.kept:
+            error = ctypes.byref(self.world.ctx.error)
+            self.world.ctx.check(self.real[number](self.world.transport.user, *args, self.stream, error))
 
 
 class World:
@@ -241,6 +284,52 @@ class Linear(Attention):
         self.own["o"] = torch.empty_like(self.own["o"].transpose(1, 2)).transpose(1, 2)
 
 
+SORTS = {"calls": lambda n: True, "merges": lambda n: "_combine" in n, "copies and sums": lambda n: "dist_" in n,
+         "messages": lambda n: "nccl" in n}  # the last one that is true of a kernel's name
+
+
+def profiled(call, n):
+    """{sort: ms of a launch}, and how many kernels there are, as torch's profiler tells; {}: it tells nothing here."""
+    activity = torch.profiler.ProfilerActivity.CUDA
+    with torch.profiler.profile(activities=[activity]) as profile:
+        for _ in range(n):
+            call()
+        torch.cuda.synchronize()
+    found = {}
+    for event in profile.events():
+        if event.device_type != torch.autograd.DeviceType.CUDA or not event.device_time_total:
+            continue
+        sort = [s for s, of in SORTS.items() if of(event.name)][-1]
+        ms, count = found.get(sort, (0.0, 0.0))
+        found[sort] = ms + event.device_time_total / 1000 / n, count + 1 / n
+    return found
+
+
+def say_phases(world, row, backward, own, scheme, options):
+    """One line of where the time of a row goes; all ranks come here."""
+    torch.cuda.synchronize()
+    torch.distributed.barrier()
+    began = time.perf_counter()
+    for _ in range(4):
+        scheme()
+    host = (time.perf_counter() - began) * 250
+    torch.cuda.synchronize()
+    by_sort = profiled(scheme, 4)
+    messages = Messages(world)
+    quiet = Scheme(world, row, backward, own, messages.transport)
+    messages.keeps = True
+    quiet()
+    messages.keeps = False
+    torch.cuda.synchronize()
+    times = world.measure({"quiet": quiet, "messages": messages}, options.rounds, options.burst, False)
+    quiet.close()
+    host = world.slowest(host)
+    if world.rank == 0:
+        sorts = ", ".join(f"{s} {ms:.3f} ms ({count:.0f})" for s, (ms, count) in by_sort.items()) or "no profile"
+        print(f"    without messages {times['quiet']:.3f} ms, messages alone {times['messages']:.3f} ms ({len(messages.kept)}), "
+              f"host {host:.3f} ms; kernels: {sorts}", flush=True)
+
+
 def run_row(world, row, options):
     """[(pass, ms of one, ms of all, error)]"""
     problem = (Linear if row.scheme == "states" else Attention)(world, row)
@@ -258,6 +347,8 @@ def run_row(world, row, options):
         made.append(("backward" if backward else "forward", times["one"], times["all"], error))
         if world.rank == 0 and options.verbose:
             print(all_of_them.info, end="", file=sys.stderr, flush=True)
+        if options.phases:
+            say_phases(world, row, backward, own, all_of_them, options)
         all_of_them.close()
         one.close()
     return made
@@ -302,6 +393,7 @@ def main():
     parser = alone.parser(__doc__)
     parser.add_argument("--only", default="", help="rows that begin so, with commas")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--phases", action="store_true", help="where the time of each row goes")
     parser.add_argument("--verbose", action="store_true", help="schemes in words, and seconds of rows, on stderr")
     options = parser.parse_args()
     options.rounds, options.burst = (5, 10.0) if options.quick else (11, 40.0)

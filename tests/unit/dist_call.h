@@ -17,14 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 24, RANKS = 4, PAGE = 4 };
+enum { TOKENS = 24, RANKS = 8, PAGE = 4 };
 
+struct part;
 struct bench {
     lathe_ctx *ctx;
     lathe_spec *spec;
     lathe_pass pass;
     int64_t q; /* queries of all; keys and tokens are TOKENS */
-    int64_t d_v;
+    int64_t d_v, h_kv;
     int ranks;
     const int64_t *q_edge, *kv_edge; /* [ranks + 1] */
     lathe_dist_options options;
@@ -38,6 +39,8 @@ struct bench {
     bool nccl;        /* ranks are connected by tests/cli/fake_nccl.c */
     int failing;      /* a rank that launches with another shape; -1: none */
     bool fails_early; /* it cannot even make its object */
+    /* In the place of lathe_dist_launch; NULL: none. */
+    lathe_status (*launch)(struct part *p, lathe_dist *dist, void *workspace, lathe_error *err);
     lathe_status status[RANKS];
     lathe_error err[RANKS];
     char info[2048];
@@ -56,9 +59,9 @@ static inline double unit(void *state)
 static inline int64_t size_of(const struct bench *b, struct sig_dim dim)
 {
     const int64_t size[SYM_FREE] = {
-        [SYM_B] = B,       [SYM_SEQS] = B,     [SYM_SLOTS] = B,   [SYM_H] = H,
-        [SYM_H_KV] = H_KV, [SYM_H_K] = H_KV,   [SYM_KV] = TOKENS, [SYM_T] = TOKENS,
-        [SYM_D] = D,       [SYM_D_V] = b->d_v, [SYM_D2] = D2,
+        [SYM_B] = B,          [SYM_SEQS] = B,     [SYM_SLOTS] = B,   [SYM_H] = H,
+        [SYM_H_KV] = b->h_kv, [SYM_H_K] = H_KV,   [SYM_KV] = TOKENS, [SYM_T] = TOKENS,
+        [SYM_D] = D,          [SYM_D_V] = b->d_v, [SYM_D2] = D2,
     };
     const int64_t value = dim.literal > 0      ? dim.literal
                           : dim.sym == SYM_Q   ? b->q
@@ -144,7 +147,7 @@ static inline void add_value(struct bench *b, const struct sig_arg *a)
 }
 
 /* spec: a text, or the name of a shipped one. */
-static inline void open_bench_sized(struct bench *b, const char *spec, int64_t q, int64_t d_v,
+static inline void open_bench_sized(struct bench *b, const char *spec, int64_t q, int64_t h_kv, int64_t d_v,
                                     lathe_dtype dtype)
 {
     lathe_options options = LATHE_OPTIONS_INIT;
@@ -155,6 +158,7 @@ static inline void open_bench_sized(struct bench *b, const char *spec, int64_t q
     b->random = 99;
     b->dtype = dtype;
     b->q = q;
+    b->h_kv = h_kv;
     b->d_v = d_v;
     b->failing = -1;
     CHECK_EQ(lathe_ctx_create(&b->ctx, &options, &err), LATHE_OK);
@@ -169,7 +173,12 @@ static inline void open_bench_sized(struct bench *b, const char *spec, int64_t q
 
 static inline void open_bench_of(struct bench *b, const char *spec, int64_t q, lathe_dtype dtype)
 {
-    open_bench_sized(b, spec, q, D, dtype);
+    open_bench_sized(b, spec, q, H_KV, D, dtype);
+}
+
+static inline void open_bench_of_heads(struct bench *b, const char *spec, int64_t q, int64_t h_kv)
+{
+    open_bench_sized(b, spec, q, h_kv, D, LATHE_F64);
 }
 
 static inline void open_bench(struct bench *b, const char *spec, int64_t q)
@@ -421,7 +430,8 @@ static inline lathe_status launch_rank(struct part *p, const lathe_transport *tr
     memset(workspace, 0xff, bytes);
     if (b->failing == p->rank)
         p->shape[0][0]++;
-    status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
+    status = b->launch ? b->launch(p, dist, workspace, err)
+                       : lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
     free(workspace);
     lathe_dist_destroy(dist);
     return status;

@@ -220,3 +220,36 @@ TEST(keys_are_cut_into_parts)
         CHECK_EQ(tiles, row[i].tiles);
     }
 }
+
+/* What a rank of two computes of a problem of 32768 tokens (runtime/dist) gets the template and the tiles of
+   the whole problem: a piece of the queries of half of the heads, all tokens of half of the heads, and
+   backward a piece of the queries and of the keys. Parts of rows get its template, with tiles for rows that
+   go from tile to tile as online_fwd says. */
+TEST(a_rank_gets_the_kernel_of_the_whole_problem)
+{
+    static const char *const spec[] = {"causal", "document", "sinks", "softcap", "alibi", "sliding_window"};
+    static const char *const part[] = {"h=8,n_h=16,q=8192,kv=32768", "h=8,n_h=16,q=32768,kv=32768",
+                                       "h=16,q=16384,kv=16384,len_kv=65536"};
+    for (size_t s = 0; s < sizeof spec / sizeof *spec; s++)
+        for (int pass = 0; pass < 2; pass++) {
+            struct plan whole;
+            struct plan plan;
+            lathe_error err = {0};
+            char text[128];
+            CHECK_EQ(pick_pass(spec[s], (lathe_pass)pass, "dtype=bf16,b=1,h=16,q=32768,kv=32768,d=128", &H100,
+                               &whole, &err),
+                     LATHE_OK);
+            for (int i = 0; i < 2 + pass; i++) {
+                snprintf(text, sizeof text, "dtype=bf16,b=1,d=128,%s", part[i]);
+                CHECK_EQ(pick_pass(spec[s], (lathe_pass)pass, text, &H100, &plan, &err), LATHE_OK);
+                CHECK_STR(plan.row->name, whole.row->name);
+                CHECK_STR(plan.tile, whole.tile);
+            }
+            if (pass == 0) {
+                snprintf(text, sizeof text, "dtype=bf16,b=1,d=128,%s,part_o=f32,part_rows=f32", part[2]);
+                CHECK_EQ(pick_pass(spec[s], LATHE_FORWARD, text, &H100, &plan, &err), LATHE_OK);
+                CHECK_STR(plan.row->name, whole.row->name);
+                printf("  %s: %s, parts %s\n", spec[s], whole.tile, plan.tile);
+            }
+        }
+}

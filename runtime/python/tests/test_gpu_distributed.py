@@ -12,9 +12,14 @@ from ranks import Ranks  # noqa: E402
 SOME = ["causal", "document", "sinks", "alibi"]
 
 
+# A first run compiles some hundred kernels, of f32 mostly, and whatever torch.compile makes: while one rank does, the
+# other waits in a collective. One that hangs is found out later than on a CPU.
+FIRST_RUN = 420
+
+
 @pytest.fixture(scope="module")
 def two():
-    ranks = Ranks(2, backend="nccl")
+    ranks = Ranks(2, seconds=FIRST_RUN, backend="nccl")
     yield ranks
     ranks.close()
 
