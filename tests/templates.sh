@@ -297,6 +297,7 @@ backward_files() {
         spills=80 # a sequence is found, too
         [ $spec != document ] || continue # has mask_kept, beside which there are no sequences
         gen $spec dtype=bf16,h=16,q=4096,d=128,seqs=8 sm_90a attention_bwd_sm90 backward
+        gen $spec dtype=bf16,h=16,q=4096,d=192,d_v=128,seqs=8 sm_90a attention_bwd_wide_sm90 backward
     done
 }
 

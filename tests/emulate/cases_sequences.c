@@ -130,7 +130,8 @@ static void add_copies(struct case_list *list)
 static void add_hopper_gradients(struct case_list *list, struct test_case c, bool mods)
 {
     c.pass = LATHE_BACKWARD;
-    c.template_name = "attention_bwd_sm90";
+    if (!c.template_name)
+        c.template_name = "attention_bwd_sm90";
     for (int i = 0; i < COUNT(PACKED); i++) {
         if (mods && PACKED[i].seqs == SEQUENCES_ALONE)
             continue; /* a mod makes NaN of no gradient where its row is NaN */
@@ -146,6 +147,32 @@ static void add_hopper_gradients(struct case_list *list, struct test_case c, boo
         case_add(list, &c);
         c.beside = 0;
     }
+}
+
+static struct test_case case_of_wide(const char *name, const char *text, lathe_dtype dtype, int d, int dv)
+{
+    struct test_case c = case_of_attention("varlen_wide_gradients", name, text, dtype, d, dv, 90);
+    c.template_name = "attention_bwd_wide_sm90";
+    return c;
+}
+
+/* Head dims beyond 128, with parts of v's columns and of k's that have other widths. */
+static void add_wide_gradients(struct case_list *list)
+{
+    static const int DIMS[][2] = {{192, 128}, {160, 192}, {200, 64}, {224, 224}};
+    for (int i = 0; i < COUNT(SPECS); i++)
+        add_hopper_gradients(
+            list, case_of_wide(SPECS[i].name, SPECS[i].text, i % 2 ? LATHE_F16 : LATHE_BF16, 192, 128),
+            false);
+    for (int i = 1; i < COUNT(SHIPPED); i += 2)
+        add_hopper_gradients(
+            list, case_of_wide(SHIPPED[i], NULL, LATHE_BF16, DIMS[i / 2 + 1][0], DIMS[i / 2 + 1][1]), false);
+    for (int i = 2; i < COUNT(MODS); i++)
+        add_hopper_gradients(list, case_of_wide(MODS[i].name, MODS[i].text, LATHE_F16, 192, 128), true);
+    struct test_case pair = /* latent attention as it is trained: 128 columns and 64 rotary ones */
+        case_of_wide("pair", "return attention { qk2 = true, mask_mod = causal }\n", LATHE_BF16, 192, 128);
+    pair.dim[SYM_D2] = 64;
+    add_hopper_gradients(list, pair, false);
 }
 
 /* On Hopper tiles are read and written within the bounds of one sequence, and found by lanes that look at one
@@ -253,6 +280,7 @@ void group_sequences(struct case_list *list, bool full)
                                                i % 2 ? LATHE_F16 : LATHE_BF16, i % 2 ? 128 : 64,
                                                i % 2 ? 128 : 64, 90),
                              true);
+    add_wide_gradients(list);
     struct test_case pair = case_of_attention("varlen_hopper_gradients", "pair",
                                               "return attention { qk2 = true }\n", LATHE_F16, 64, 40, 90);
     pair.dim[SYM_D2] = 16;

@@ -200,12 +200,12 @@ static bool take_narrow_tile(const struct kernel_request *r, const struct pair_n
     return false;
 }
 
-/* In pairs, which add half as much to dq', first. */
+/* In pairs, which add half as much to dq', first; not of sequences, whose blocks have no neighbours. */
 static bool take_wide_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
 {
     for (int i = 0; i < 4; i++) {
         const int stages = 2 - i % 2;
-        if (i < 2 && (!pair->dq || r->device->sm_count < 2))
+        if (i < 2 && (!pair->dq || r->device->sm_count < 2 || attention_has_sequences(r)))
             continue;
         plan->attention.back =
             (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2};
@@ -216,10 +216,13 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
         plan->attention.back.dq_stored = true;
         plan->attention.back.thread_blocks =
             plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
+        plan->attention.back.sequence_bytes = sequence_bytes(r);
         plan->attention.back.smem_bytes =
             wide_smem(r, &plan->attention.back, tile_rows_bytes(plan, pair), pair->diag);
-        plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
-        if (plan->attention.back.smem_bytes <= r->device->smem_bytes && plan_back_tile_is_wanted(r, plan))
+        const int taken = plan->attention.back.smem_bytes + plan->attention.back.sequence_bytes;
+        plan_take_tables(pair, BACK_SMEM_LIMIT - taken, &plan->attention.back);
+        if (plan->attention.back.smem_bytes + plan->attention.back.sequence_bytes <= r->device->smem_bytes &&
+            plan_back_tile_is_wanted(r, plan))
             return true;
     }
     return false;
@@ -284,7 +287,19 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
     return plan_back_with(r, plan, why, take_narrow_tile);
 }
 
+/* No GPU has run its packed sequences: once one has, this function goes. */
+static bool wide_is_proven(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r) || strstr(r->device->template_name, "attention_bwd_wide_sm90"))
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "cu_q is given, which it has not been proven with on a GPU; it takes packed sequences where it is "
+        "asked for by its name");
+    return false;
+}
+
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_back_with(r, plan, why, take_wide_tile);
+    return wide_is_proven(r, why) && plan_back_with(r, plan, why, take_wide_tile);
 }

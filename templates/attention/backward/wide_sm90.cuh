@@ -378,7 +378,7 @@ struct worker {
     __device__ __forceinline__ float *dq_place(const tile_position &now) const
     {
         const key_block block = rounds_at(shared).block(round);
-        const i64 line = tile_line(p.z, block.b, block.head(now.head)) + now.tile();
+        const i64 line = tile_line(p.z, own_batch(p, block.b), block.head(now.head)) + now.tile();
         return p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + fresh_thread() % 128 * 4);
     }
     __device__ __forceinline__ void put_dq(float *to, const float (&dq)[PART_K / 8][4], bool store) const
@@ -414,11 +414,11 @@ struct worker {
     }
 };
 
-// dk' and dv' of a warp's keys and this warpgroup's columns.
-DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at)
+// dk' and dv' of a warp's keys and this warpgroup's columns. keys: that have such.
+DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at, int keys)
 {
     const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
-    const int left = p.z.len_kv - at.kv0 - warp_key;
+    const int left = keys - at.kv0 - warp_key;
     const int part = static_cast<int>(worker_group());
     if constexpr (cfg::WANT_DV) {
         store_warp_keys<pick<cfg::DV_F32, float, cfg::element_v>::type>(
@@ -450,7 +450,6 @@ DEV void end_relay(u32 shared)
 
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
-    const back_params &p = params.p;
     const block_rounds rounds = rounds_at(shared);
     q_place q{0, 0};
     do_place dout{0, 0};
@@ -460,6 +459,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         if (rounds.block(round).group == 0) {
             break;
         }
+        const back_params &p = params_of_round(params.p, round);
         key_sums sums;
         clear(sums.dk);
         clear(sums.dv);
@@ -479,7 +479,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
             q = q.next();
         }
         if (is_whole(p, sums, rounds, round)) {
-            store_sums(p, sums, rounds.block(round));
+            store_sums(p, sums, rounds.block(round), keys_of_round(p, round));
         }
         rounds.leave(round);
     }

@@ -44,7 +44,7 @@ struct layout { // offsets in bytes
     static constexpr int PEER = ROUNDS + block_rounds::BYTES;
     static constexpr int SUMS = PEER + PEER_BYTES;
     static constexpr int BYTES = SUMS + SUMS_BYTES;
-    static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+    static_assert(BYTES <= BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES, "a block has at most 227 KiB of shared memory");
 };
 
 using q_place = ring_place<STAGES>;
@@ -68,6 +68,35 @@ DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head
 #pragma unroll
     for (int i = 0; i < SPLIT * shape::COUNT; i++) {
         tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, full, i * shape::SPAN / 2, token, head, batch, l2);
+    }
+}
+// The same of a sequence.
+template <int ROWS, int PART>
+DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head, const sequence_rows &of, u64 l2)
+{
+    using shape = panels<PART>;
+#pragma unroll
+    for (int i = 0; i < SPLIT * shape::COUNT; i++) {
+        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, full, i * shape::SPAN / 2,
+                  RAGGED_ROWS - of.length + token, head, of.first + of.length, RAGGED_ROWS, l2);
+    }
+}
+
+// What load_parts() takes of a round's keys and queries: the batch, or rows of its sequence.
+DEV auto key_rows_of(u32 round, int b)
+{
+    if constexpr (SEQUENCES) {
+        return sequence_rows{sequence_of(round).at.first_kv, sequence_of(round).at.len_kv};
+    } else {
+        return b;
+    }
+}
+DEV auto query_rows_of(u32 round, int b)
+{
+    if constexpr (SEQUENCES) {
+        return sequence_rows{sequence_of(round).at.first_q, sequence_of(round).at.len_q};
+    } else {
+        return b;
     }
 }
 
@@ -105,6 +134,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void skip() { q = q.next(); } // a round without a tile
     // Read again where it is needed: the warp has few registers.
     __device__ __forceinline__ key_block place() const { return rounds.block(round); }
+    __device__ __forceinline__ const back_params &own() const { return params_of_round(params.p, round); }
 
     __device__ __forceinline__ void load_k() const
     {
@@ -118,7 +148,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             return;
         }
         mbarrier_arrive_expect(full, BN * DK * ELEMENT_BYTES<cfg::element_k>);
-        load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, key_rows_of(round, at.b),
+                               L2_STREAM);
     }
     __device__ __forceinline__ void load_v() const
     {
@@ -126,7 +157,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 full = rounds.values().full(0);
         rounds.values().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of V");
         mbarrier_arrive_expect(full, BN * DV * ELEMENT_BYTES<cfg::element_v>);
-        load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, key_rows_of(round, at.b),
+                               L2_STREAM);
     }
     // No query tile is for these keys.
     __device__ __forceinline__ void load_nothing() const
@@ -158,9 +190,9 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
             return;
         }
-        load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b,
-                               L2_KEEP);
-        load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
+        load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h,
+                               query_rows_of(round, at.b), L2_KEEP);
+        load_rows(own(), shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
     }
     __device__ __forceinline__ void load_do(const position &now) const
     {
@@ -174,8 +206,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
                                         now.tile * BM, at.head(now.head), at.b, L2_KEEP);
             return;
         }
-        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b,
-                               L2_KEEP);
+        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head),
+                               query_rows_of(round, at.b), L2_KEEP);
     }
     // Where PAIRED: of a tile, the half of K that only scores read; then of the other's K the half that dq' reads.
     __device__ __forceinline__ void load_x(bool other) const
@@ -254,7 +286,7 @@ struct adder {
     __device__ __forceinline__ void add(const back_params &p, const key_block &at, const position &now)
     {
         const int h = at.head(now.head);
-        const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
+        const int line = static_cast<int>(tile_line(p.z, own_batch(p, at.b), h)) + now.tile;
         const bool asked = PAIRED && !cfg::DETERMINISTIC; // of rank 0, by both
         u32 turn = asked ? 0 : find_turn(p, at, h, now, line, leader);
         if (leader) {
