@@ -70,6 +70,7 @@ struct forward {
     struct source *out;
     int ahead; /* buffers: what is made ahead of chunks, what pieces add to the state; -1: there is none */
     int parts;
+    int inside; /* of each sequence: whether states are kept that its chunks do not leave */
     int pieces; /* of a sequence, in the next launch */
 };
 void forward_place_ahead(struct forward *f); /* chunk_bytes for each chunk of each head */
@@ -77,7 +78,8 @@ void forward_place_parts(struct forward *f);
 /* A kernel of the recurrence, of so many blocks for each head and sequence. */
 struct launch *forward_kernel(struct forward *f, const char *role, int slices);
 void forward_only_where(struct launch *launch, enum sym size, int32_t least, int32_t most);
-void forward_few(struct forward *f); /* token by token, where tokens are few */
+void forward_few(
+    struct forward *f); /* token by token, where tokens are few, or chunks leave no wanted state */
 /* Where they are more: a block for each chunk, ahead of what goes along them; */
 void forward_ahead(struct forward *f, const char *role);
 /* blocks that go along the chunks of a piece of few long sequences; */

@@ -173,6 +173,11 @@ static void add_params(const struct forward *f, struct launch *launch)
     linear_index(&p, e, "cu");
     linear_slots(&p, e);
     linear_kept(&p, e);
+    if (f->inside >= 0) {
+        const struct product every = product_of(f->plan->row->linear->keeps_every);
+        params_pointer(&p, "int", "kept_inside", PARAM_WORK_DATA, f->inside);
+        params_product(&p, "kept_each", &every);
+    }
     if (f->ahead >= 0)
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, f->ahead);
     else if (!f->plan->row->linear->one_by_one)
@@ -230,8 +235,12 @@ static int32_t few_tokens(const struct emitter *e)
 void forward_few(struct forward *f)
 {
     const int32_t most = few_tokens(f->e);
+    const char *const role = f->inside >= 0 ? "kept" : "fwd";
     if (most >= 0)
-        forward_only_where(forward_kernel(f, "fwd", f->plan->linear.slices), SYM_T, 0, most);
+        forward_only_where(forward_kernel(f, role, f->plan->linear.slices), SYM_T, 0, most);
+    if (f->inside >= 0)
+        forward_only_where(forward_kernel(f, "kept_inside", f->plan->linear.slices), SYM_T, most + 1,
+                           INT32_MAX);
 }
 
 void forward_place_ahead(struct forward *f)
@@ -294,18 +303,35 @@ struct launch *forward_of_pieces(struct forward *f, const char *role, int slices
     return launch;
 }
 
+/* Are there states behind tokens, which chunks are to leave? */
+static bool keeps_by_chunk(const struct emitter *e, const struct plan *plan)
+{
+    return plan->row->linear->keeps_every > 0 && problem_has_named(e->sig, e->problem, "states_index");
+}
+
+/* Where sequences may go token by token, mods have launches of their own. */
 void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l)
 {
+    const bool takes = plan->row->linear->takes_mods && !keeps_by_chunk(e, plan);
     for (int t = TENSOR_Q; t <= TENSOR_K; t++)
-        l->prepared[t] = plan->row->linear->takes_mods && e->w->mod[t].n_stages > 0 &&
-                         !arg_in(e->problem->unaligned, l->outer[t].arg);
+        l->prepared[t] =
+            takes && e->w->mod[t].n_stages > 0 && !arg_in(e->problem->unaligned, l->outer[t].arg);
+}
+
+static void place_inside(struct forward *f)
+{
+    struct product flags = product_of(4);
+    product_times(&flags, SYM_SEQS, 1);
+    if (keeps_by_chunk(f->e, f->plan))
+        f->inside = add_buffer(f->out, f->e, flags);
 }
 
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT])
 {
     struct layout l;
-    struct forward f = {.e = e, .l = &l, .plan = plan, .out = out, .ahead = -1, .parts = -1, .pieces = 1};
+    struct forward f = {
+        .e = e, .l = &l, .plan = plan, .out = out, .ahead = -1, .parts = -1, .inside = -1, .pieces = 1};
     const struct place o = {lathe__arg_find(e->sig, "o", 0), -1, SYM_H, (int)e->problem->dim[SYM_D_V]};
     linear_layout(e, &l, TENSOR_COUNT, out);
     linear_choose_prepared(e, plan, &l);
@@ -313,8 +339,10 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
         linear_declare_mod(e, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
-        if (t == TENSOR_O)
+        if (t == TENSOR_O) {
+            place_inside(&f);
             plan->row->linear->launches(&f);
+        }
         if (!l.moved[t])
             continue;
         if (l.prepared[t] && few_tokens(e) < 0) {

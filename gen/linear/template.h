@@ -48,6 +48,8 @@ struct linear_template {
 
     /* forward: buffers and launches of the recurrence, between the mods of q, k, v and that of o */
     void (*launches)(struct forward *f);
+    int keeps_every; /* its chunks leave the state behind every so many tokens, where it is wanted; 0: none do
+                      */
     bool one_by_one; /* token by token: linear_params has no places for what is made ahead of chunks */
 
     /* backward: buffers of the workspace; what is made of the forward pass again, and all behind it, in front

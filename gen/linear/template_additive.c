@@ -118,4 +118,5 @@ const struct linear_template linear_additive = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .keeps_every = STEP,
 };

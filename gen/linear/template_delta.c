@@ -203,6 +203,7 @@ const struct linear_template linear_delta = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .keeps_every = CHUNK,
     .takes_mods = true,
 };
 
@@ -210,5 +211,6 @@ const struct linear_template linear_delta_sm90 = {
     .sizes = sizes_sm90,
     .config = config_sm90,
     .launches = launches_sm90,
+    .keeps_every = CHUNK,
     .takes_mods = true,
 };

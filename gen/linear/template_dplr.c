@@ -54,6 +54,7 @@ const struct linear_template linear_dplr = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .keeps_every = CHUNK,
     .takes_mods = true,
     .names_mods = true,
 };

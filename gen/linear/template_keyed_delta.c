@@ -119,6 +119,7 @@ const struct linear_template linear_keyed_delta = {
     .sizes = sizes,
     .config = config,
     .launches = launches,
+    .keeps_every = CHUNK,
     .takes_mods = true,
     .names_mods = true,
 };

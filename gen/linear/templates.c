@@ -9,11 +9,49 @@
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* No GPU has run chunks that leave states behind tokens; once one has, this is `return true`. */
+static bool keeps_proven(const struct kernel_request *r, const struct plan *plan, char *why)
+{
+    if (strstr(r->device->template_name, plan->row->name))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "states behind tokens are given, which it has not been proven with on a GPU; asked for by its "
+             "name it leaves those behind every %d-th token of a sequence and behind the last, and sequences "
+             "that have others go token by token",
+             plan->row->linear->keeps_every);
+    return false;
+}
+
+static void tell_kept(struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    const int every = plan->row->linear->keeps_every;
+    if (every > 0)
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; states behind every %d-th token of a sequence and behind its last one are left on the way, "
+            "a sequence that has others goes token by token",
+            every);
+    else
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; it leaves states behind any tokens, templates by chunks those behind the last ones of chunks");
+}
 
 static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return (r->pass == LATHE_FORWARD || plan_gradients_exist(r, why)) &&
-           plan->row->linear->sizes(r, plan, why);
+    const bool keeps = problem_has_named(r->sig, r->problem, "states_index");
+    if (r->pass == LATHE_BACKWARD && !plan_gradients_exist(r, why))
+        return false;
+    if (keeps && plan->row->linear->keeps_every > 0 && !keeps_proven(r, plan, why))
+        return false;
+    if (!plan->row->linear->sizes(r, plan, why))
+        return false;
+    if (keeps)
+        tell_kept(plan);
+    return true;
 }
 
 static void config(struct text_buf *t, const struct problem *problem, const struct plan *plan)
@@ -67,6 +105,12 @@ static void label(const struct problem *problem, const struct plan *plan, char *
         NULL, NULL                                                                                           \
     }
 
+#define KEPT                                                                                                 \
+    {"kept", "linear/recurrent_kept.cuh"},                                                                   \
+    {                                                                                                        \
+        "kept_inside", "linear/recurrent_kept.cuh"                                                           \
+    }
+
 static const struct launch_file BESIDE[] = {MODS,
                                             MOD_O,
                                             {"gather_o", "linear/updates.cuh"},
@@ -74,6 +118,7 @@ static const struct launch_file BESIDE[] = {MODS,
                                             {"inverse", "linear/delta_inverse.cuh"},
                                             {"prepare", "linear/delta_prepare.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
+                                            KEPT,
                                             {NULL, NULL}};
 static const struct launch_file BESIDE_KEPT[] = {MODS, MOD_O, {NULL, NULL}};
 static const struct launch_file BESIDE_KEYED[] = {MODS,
@@ -83,6 +128,8 @@ static const struct launch_file BESIDE_KEYED[] = {MODS,
                                                   {"prepare", "linear/keyed_delta_prepare.cuh"},
                                                   {"prepare_low_rank", "linear/low_rank_prepare.cuh"},
                                                   {"fwd", "linear/recurrent.cuh"},
+                                                  KEPT,
+                                                  KEPT,
                                                   {NULL, NULL}};
 static const struct launch_file BACK_BY_TOKEN[] = {BEGIN,
                                                    {"bwd_columns", "linear/backward/columns.cuh"},
@@ -118,17 +165,20 @@ static const struct launch_file BACK_AGAIN_BY_TOKEN[] = {
 const struct template_row linear_templates[] = {
     {FORWARD(linear_additive, "additive.cuh", BESIDE),
      SERVES(SERVES_HALVES, DIMS(256, 512),
-            LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS))},
-    {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA, DELTA_RULE(BF16, DIMS(128, 256), 0),
-     .lengths = linear_delta_lengths},
-    {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE), DELTA_RULE(BF16, DIMS(128, 256), 0)},
+            LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS) |
+                LINEAR_TAKES(STATES))},
+    {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA,
+     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
+    {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE),
+     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES))},
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS),
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS | LINEAR_TAKES(STATES)),
      .lengths = linear_keyed_lengths},
     {FORWARD(linear_dplr, "dplr.cuh", BESIDE_KEYED),
      .serves = {.dtypes = SERVES_HALVES,
                 DIMS(256, 256),
-                .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
+                .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST) |
+                         LINEAR_TAKES(STATES),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
     {FORWARD(linear_recurrent, "recurrent.cuh", BESIDE), SERVES(SERVES_FLOATS, DIMS(256, 512), EVERYTHING)},
     {FORWARD(linear_recurrent_kept, "recurrent_kept.cuh", BESIDE_KEPT),

@@ -41,7 +41,7 @@ DEV void additive(const linear_params &p, unsigned char *bytes)
     const bool cut = b.all.most > 1;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const walk_plan<false> walk = walk_plan<false>::of(b.own, cut);
-    if (cut != (p.pieces > 1) || !b.own.exists()) {
+    if (cut != (p.pieces > 1) || !b.own.exists() || goes_by_token(p, b.w.s)) {
         return;
     }
     if (b.slot < 0) {
@@ -73,7 +73,7 @@ DEV void additive_states(const linear_params &p, unsigned char *bytes)
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const walk_plan<true> walk = walk_plan<true>::of(b.own, true);
     const bool adds = !cfg::CAUSAL || !b.own.is_last(); // for somebody
-    if (b.all.most == 1 || !b.own.exists() || b.slot < 0) {
+    if (b.all.most == 1 || !b.own.exists() || b.slot < 0 || goes_by_token(p, b.w.s)) {
         return;
     }
     float *part = part_layout::of(p, b.all, b.unit, b.own.number + 1);

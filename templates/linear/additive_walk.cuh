@@ -2,6 +2,7 @@
 // them, in f32 fragments of mma.sync, and goes with them from step to step: o = q S + pairs v, S += k' v.
 #pragma once
 #include "linear/additive_tiles.cuh"
+#include "linear/kept.cuh"
 #include "linear/state_columns.cuh"
 
 namespace linear
@@ -206,16 +207,20 @@ template <bool STATES> struct state_job {
                              [&](float &a, i64 at) { a = to_float(from[at]); });
         }
     }
-    __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
+    __device__ __forceinline__ void store_in(state_columns &s, cfg::element_state *to, i64 s_i, i64 s_j,
+                                             cfg::element_state *norm, i64 norm_i) const
     {
-        cfg::element_state *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
-        cfg::element_state *norm = head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h);
         if (is_sum() && norm != nullptr && w.first == 0) {
-            each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = from_float<cfg::element_state>(a); });
+            each_of_sum(s, norm_i, [&](float &a, i64 at) { norm[at] = from_float<cfg::element_state>(a); });
         } else if (!is_sum() && to != nullptr) {
-            s.each_of_memory(p.state_out_i, p.state_out_j, w.first + first(), w.left - first(),
+            s.each_of_memory(s_i, s_j, w.first + first(), w.left - first(),
                              [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
         }
+    }
+    __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
+    {
+        store_in(s, head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h), p.state_out_i, p.state_out_j,
+                 head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h), p.norm_out_i);
     }
     // f(element of the state, what this lane has of a part).
     template <class F> DEV void each_of_part(state_columns &s, const float *part, const F &f)
@@ -280,7 +285,12 @@ template <bool STATES> struct state_job {
             for (int step = 0; step < STEPS; step++, turn++) {
                 const int place = walk.place(number, step);
                 if (place < w.s.length) {
+                    const int kept = STATES ? -1 : kept_behind<STEP>(p, w, place); // on its way meanwhile
                     take(s, number, place, step_address(shared, number, step), turn);
+                    keep_state(p, w, kept,
+                               [&](cfg::element_state *to, i64 s_i, i64 s_j, cfg::element_state *norm, i64 norm_i) {
+                                   store_in(s, to, s_i, s_j, norm, norm_i);
+                               });
                 }
             }
             if (number + STAGES < count) {

@@ -7,6 +7,7 @@
 // (linear/delta_inverse.cuh has T). No exponent is above 0. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/inverse_tiles.cuh"
+#include "linear/kept.cuh"
 
 namespace linear
 {
@@ -52,6 +53,14 @@ struct chunk_state {
                 }
             }
         }
+    }
+    __device__ __forceinline__ void store(cfg::element_state *to, const work &w, i64 s_i, i64 s_j)
+    {
+        each([&](float &a, int row, int column) {
+            if (row < cfg::D && column < w.left) {
+                to[row * s_i + (w.first + column) * s_j] = from_float<cfg::element_state>(a);
+            }
+        });
     }
 };
 
@@ -360,6 +369,7 @@ struct chunk_walk {
 #pragma unroll 1
         for (int number = 0; number < chunks; number++) {
             const bool more = number + 1 < chunks;
+            const int kept = kept_behind<CHUNK_TOKENS>(p, w, number * CHUNK_TOKENS);
             enter(number);
             copy_wait<0>();
             __syncthreads();
@@ -371,6 +381,9 @@ struct chunk_walk {
                 next.fetch(p, w, (number + 1) * CHUNK_TOKENS);
             }
             take(state, number, more);
+            keep_state(p, w, kept, [&](cfg::element_state *to, i64 s_i, i64 s_j, cfg::element_state *, i64) {
+                state.store(to, w, s_i, s_j);
+            });
             if (DECAYS && threadIdx.x < 32 && more) {
                 put_logs(next, number + 1);
             }
@@ -398,11 +411,7 @@ DEV void forward_by_chunk(const linear_params &p, const work &w, i64 slot, unsig
     chunk_walk walk{p, w, shared_address(bytes), reinterpret_cast<float *>(bytes + chunk_layout::SUMS), 0, 0};
     walk.run(state);
     if (to != nullptr) {
-        state.each([&](float &a, int row, int column) {
-            if (row < cfg::D && column < w.left) {
-                to[row * p.state_out_i + (w.first + column) * p.state_out_j] = from_float<cfg::element_state>(a);
-            }
-        });
+        state.store(to, w, p.state_out_i, p.state_out_j);
     }
 }
 
@@ -412,7 +421,7 @@ DEV void chunked(const linear_params &p, unsigned char *bytes)
     const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
         store_none<CHUNK_COLUMNS, CHUNK_THREADS>(p, w);
-    } else {
+    } else if (!goes_by_token(p, w.s)) {
         forward_by_chunk(p, w, slot, bytes);
     }
 }

@@ -8,6 +8,7 @@
 // chunk (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/delta_loader_sm90.cuh"
+#include "linear/kept.cuh"
 #include "linear/pieces.cuh"
 
 namespace linear
@@ -37,6 +38,22 @@ static_assert(MATRIX_SLICES * BLOCK_COLUMNS == CHUNK_PAD || GROUPS == 2, "a colu
 
 DEV delta_span span_of(const piece &own) { return {own.begin / CHUNK_TOKENS, chunks_of(own.length)}; }
 
+// Chunk for chunk, with states that are wanted behind them.
+template <class WALK, class STATE>
+DEV void walk_chunks(const WALK &walk, STATE &state, const delta_ring &ring, const delta_span &span)
+{
+#pragma unroll 1
+    for (int n = 0; n < span.count; n++) {
+        const int place = (span.first + n) * CHUNK_TOKENS;
+        const int kept = kept_behind<CHUNK_TOKENS>(walk.p, walk.w, place);
+        walk.step(state, ring, n, place, leave_nothing{});
+        keep_state(walk.p, walk.w, kept, [&](cfg::element_state *to, i64 s_i, i64 s_j, cfg::element_state *, i64) {
+            WALK::each_in_memory(state, walk.w, s_i, s_j,
+                                 [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
+        });
+    }
+}
+
 // Of a whole sequence, or of a piece, which begins with what `scan` has left. A launch whose blocks are not as many as
 // there are pieces is not meant.
 DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
@@ -47,7 +64,7 @@ DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
     const piece own = piece::of(static_cast<int>(blockIdx.x) / max(all.units, 1), all.most, w.s.length);
     const i64 slot = slot_of(p, w.s);
     const bool cut = all.most > 1;
-    if (cut != (p.pieces > 1) || !own.exists()) {
+    if (cut != (p.pieces > 1) || !own.exists() || goes_by_token(p, w.s)) {
         return;
     }
     if (slot < 0) {
@@ -67,7 +84,7 @@ DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
             const float *from = delta_parts::of(p, all, unit / BLOCK_SLICES, own.number) + w.first * CHUNK_PAD;
             walker::each_of_part(state, [&](float &a, int at) { a = from[at]; });
         }
-        walk.walk(state, ring, span);
+        walk_chunks(walk, state, ring, span);
         if (own.is_last()) {
             walk.store_state(state, slot);
         }
@@ -92,7 +109,8 @@ DEV void delta_states(const linear_params &p, unsigned char *bytes)
     const i64 slot = slot_of(p, w.s);
     const bool adds = !own.is_last();
     const bool keeps = !matrix && own.number == 0 && p.state != nullptr;
-    if (all.most == 1 || !own.exists() || slot < 0 || (matrix ? !adds || own.number == 0 : !adds && !keeps)) {
+    if (all.most == 1 || !own.exists() || slot < 0 || goes_by_token(p, w.s) ||
+        (matrix ? !adds || own.number == 0 : !adds && !keeps)) {
         return;
     }
     const delta_span span = adds ? span_of(own) : delta_span{0, 0};
@@ -129,7 +147,7 @@ DEV void delta_scan(const linear_params &p, unsigned char *bytes)
     const int count = piece::of(0, all.most, s.length).count;
     const int channel = static_cast<int>(threadIdx.x) % CHUNK_PAD;
     const int share = static_cast<int>(threadIdx.x) / CHUNK_PAD; // also the first of its own columns
-    if (all.most == 1 || count < 3 || slot_of(p, s) < 0) {
+    if (all.most == 1 || count < 3 || slot_of(p, s) < 0 || goes_by_token(p, s)) {
         return;
     }
     const auto part_of = [&](int n) {

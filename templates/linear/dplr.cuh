@@ -57,6 +57,7 @@ struct low_rank_walk : forward_walk {
 #pragma unroll 1
         for (int number = 0; number < chunks; number++) {
             const bool more = number + 1 < chunks;
+            const int kept = kept_behind<CHUNK_TOKENS>(p, w, number * CHUNK_TOKENS);
             const float by = s.nearer();
             operands v;
             operands x;
@@ -80,6 +81,7 @@ struct low_rank_walk : forward_walk {
             s.scale_channels(tile(prepared::FACTORS, 0));
             add(s, x, prepared::WRITE_K);
             add(s, v, prepared::WRITE_V);
+            leave_kept(s, kept);
             copy_wait<0>();
             __syncthreads();
             if (more) {

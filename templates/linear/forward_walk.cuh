@@ -1,5 +1,6 @@
 // linear/forward_walk.cuh: what walks along the chunks of a sequence share, forward: loads, what queries read, outputs.
 #pragma once
+#include "linear/kept.cuh"
 #include "linear/keyed_delta_walk.cuh"
 
 namespace linear
@@ -96,6 +97,14 @@ struct forward_walk : keyed_walk<linear_params, prepared::END_AHEAD> {
             }
         }
     }
+    // What is wanted of the state behind a chunk; `to` by kept_behind.
+    __device__ __forceinline__ void leave_kept(state_columns &s, int to) const
+    {
+        keep_state(p, w, to, [&](cfg::element_state *states, i64 s_i, i64 s_j, cfg::element_state *, i64) {
+            s.each_of_memory(s_i, s_j, w.first + first(), w.left - first(),
+                             [&](float &a, i64 at) { states[at] = from_float<cfg::element_state>(a); });
+        });
+    }
     // Where registers are few, what is rounded of the state in f16 is rounded again for each product.
     DEV float again(float by)
     {
@@ -114,6 +123,9 @@ template <class WALK> DEV void walk_sequence(const linear_params &p, unsigned ch
     const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
         store_none<VALUE_PAD, KEYED_THREADS>(p, w);
+        return;
+    }
+    if (goes_by_token(p, w.s)) {
         return;
     }
     const WALK walk{{{p, w, shared_address(bytes)}}};

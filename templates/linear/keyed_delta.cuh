@@ -40,6 +40,7 @@ struct keyed_forward : forward_walk {
 #pragma unroll 1
         for (int number = from; number < to; number++) {
             const bool more = number + 1 < to;
+            const int kept = OUTPUTS ? kept_behind<CHUNK_TOKENS>(p, w, number * CHUNK_TOKENS) : -1;
             const float by = s.nearer();
             u32 x[CHUNK_STEPS][4];
             correct(x, s, by);
@@ -61,6 +62,7 @@ struct keyed_forward : forward_walk {
             }
             s.scale_channels(tile(prepared::FACTORS, 0));
             add(s, x, prepared::WRITE_K);
+            leave_kept(s, kept);
             copy_wait<0>();
             __syncthreads();
             if (more) {
@@ -75,7 +77,10 @@ struct keyed_forward : forward_walk {
 // runs of a sequence that have begun with too little, and the last state. Of a call that is not cut there is one run.
 template <class P> DEV void keyed_in_pieces(const P &p, unsigned char *bytes)
 {
-    const pieces all = pieces::of<VALUE_SLICES, keyed_runs::LEAST>(p);
+    pieces all = pieces::of<VALUE_SLICES, keyed_runs::LEAST>(p);
+    if (keeps_over_states(p)) { // a piece would write what the first one has yet to read
+        all.most = 1;
+    }
     const bool cut = all.most > 1;
     const bool ahead = p.pieces > 1; // of two launches
     const int block = static_cast<int>(blockIdx.x);
@@ -89,6 +94,9 @@ template <class P> DEV void keyed_in_pieces(const P &p, unsigned char *bytes)
         if (!ahead) {
             store_none<VALUE_PAD, KEYED_THREADS>(p, w);
         }
+        return;
+    }
+    if (goes_by_token(p, w.s)) {
         return;
     }
     const keyed_forward walk{{{p, w, shared_address(bytes)}}};

@@ -1,31 +1,15 @@
-// linear/recurrent_kept.cuh: kernel: linear attention token by token, as of linear/recurrent.cuh, which leaves the
+// linear/recurrent_kept.cuh: kernels: linear attention token by token, as of linear/recurrent.cuh, which leave the
 // states behind tokens that have a place in `states`: what a prefix cache goes on with, and what tokens that are taken
 // back go back to.
 //
-// Launch: as of linear/recurrent.cuh.
+// Launch: as of linear/recurrent.cuh; kept_inside ahead of kernels that go by chunks, which leave the states behind the
+// last tokens of chunks: it takes the sequences that have other such tokens, and tells of each sequence whether it has.
 #pragma once
+#include "linear/kept.cuh"
 #include "linear/recurrent.cuh"
 
 namespace linear
 {
-
-// Where the state behind the token of a place goes; -1: nowhere. What is beyond the places is none of them.
-DEV int kept_place(const linear_params &p, const work &w, int place)
-{
-    if (!w.has(place)) {
-        return -1;
-    }
-    const int to = p.states_index[w.s.batch * p.states_index_b + sequence::token(w.s, place) * p.states_index_t];
-    return to < p.kept ? to : -1;
-}
-
-DEV void keep_state(const linear_params &p, const work &w, state_tile &state, i64 to)
-{
-    if (to >= 0) { // all threads
-        store_state(state, w, head_of(p.states, to * p.states_b + w.h * p.states_h), p.states_i, p.states_j);
-        store_norm(state, w, head_of(p.norms, to * p.norms_b + w.h * p.norms_h), p.norms_i);
-    }
-}
 
 // walk of linear/walk.cuh, with a look at the state behind each token. A lane has the place of a token of the batch,
 // which is under way while the batch before is walked.
@@ -56,7 +40,12 @@ template <class LOADER> DEV void walk_kept(batch (&shared)[2], LOADER &loader, s
             if (lane_id() % ROW_LANES == 0) {
                 out.store(place + n, o);
             }
-            keep_state(loader.p, loader.w, state, __shfl_sync(ALL_LANES, kept, n));
+            const work &w = loader.w;
+            keep_state(loader.p, w, __shfl_sync(ALL_LANES, kept, n),
+                       [&](cfg::element_state *to, i64 s_i, i64 s_j, cfg::element_state *norm, i64 norm_i) {
+                           store_state(state, w, to, s_i, s_j);
+                           store_norm(state, w, norm, norm_i);
+                       });
         }
         if (more) {
             loader.put(shared[now ^ 1], place + TOKENS);
@@ -81,15 +70,59 @@ DEV void kept_by_token(const linear_params &p, const work &w, i64 slot, batch (&
     store_norm(state, w, head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h), p.norm_out_i);
 }
 
+// Two batches, in one place for all kernels of a text.
+using kept_batches = batch[2];
+DEV kept_batches &kept_room()
+{
+    __shared__ kept_batches shared;
+    return shared;
+}
+
 DEV void forward_kept(const linear_params &p)
 {
-    __shared__ batch shared[2];
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
     const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
         store_none<columns::COLUMNS, THREADS>(p, w);
     } else {
-        kept_by_token(p, w, slot, shared);
+        kept_by_token(p, w, slot, kept_room());
+    }
+}
+
+// Has a sequence a token with a place that is not the last one, nor the last one of some p.kept_each? Told to all
+// threads.
+template <class P> DEV bool keeps_inside(const P &p, const work &w)
+{
+    __shared__ bool of_warp[WARPS];
+    const int each = static_cast<int>(p.kept_each);
+    bool inside = false; // of this thread's tokens
+#pragma unroll 4
+    for (int place = static_cast<int>(threadIdx.x); place < w.s.length - 1; place += THREADS) {
+        inside |= kept_place(p, w, place) >= 0 && (place + 1) % each != 0;
+    }
+    const bool any_lane = __any_sync(ALL_LANES, inside) != 0;
+    if (lane_id() == 0) {
+        of_warp[threadIdx.x / 32] = any_lane;
+    }
+    __syncthreads();
+    bool any = false;
+#pragma unroll
+    for (int n = 0; n < WARPS; n++) {
+        any |= of_warp[n];
+    }
+    return any;
+}
+
+template <class P> DEV void forward_kept_inside(const P &p)
+{
+    const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
+    const i64 slot = slot_of(p, w.s);
+    const bool inside = slot >= 0 && keeps_inside(p, w);
+    if (w.h == 0 && w.first == 0 && threadIdx.x == 0) {
+        p.kept_inside[w.s.number] = inside ? 1 : 0;
+    }
+    if (inside) {
+        kept_by_token(p, w, slot, kept_room());
     }
 }
 
@@ -99,5 +132,13 @@ DEV void forward_kept(const linear_params &p)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(kept)(const __grid_constant__ linear_params p)
 {
     linear::forward_kept(p);
+}
+#endif
+
+#if LATHE_COMPILED(kept_inside)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS)
+    LATHE_ENTRY(kept_inside)(const __grid_constant__ linear_params p)
+{
+    linear::forward_kept_inside(p);
 }
 #endif

@@ -6,6 +6,7 @@
  * In: nothing. Out: cases at the end of the list; see cases.c.
  */
 #include "cases.h"
+#include "tensor_values.h"
 
 #include <string.h>
 
@@ -52,7 +53,11 @@ static void add(struct case_list *list, const struct served *of, int t, int seqs
     c.pass = more.pass == LATHE_BACKWARD ? LATHE_BACKWARD : LATHE_FORWARD;
     c.deterministic = c.pass == LATHE_BACKWARD;
     c.dtypes = more.dtypes;
-    c.dim[SYM_KEPT] = case_has(&c, "states") ? (more.in_place ? slots : ((int)c.dim[SYM_B] * t + 2) / 3) : -1;
+    const int64_t tokens = c.dim[SYM_B] * t;
+    c.dim[SYM_KEPT] = !case_has(&c, "states") ? -1
+                      : more.in_place         ? slots
+                      : c.template_name       ? kept_before(&c, tokens) + 1
+                                              : (tokens + 2) / 3;
     case_add(list, &c);
 }
 
@@ -88,6 +93,40 @@ static void add_kept(struct case_list *list)
                                .dtypes = k % 2                        ? HALF("f16")
                                          : KEPT[k].dtype == LATHE_F32 ? NULL
                                                                       : HALF("bf16")});
+    }
+}
+
+/* By chunks: behind every n-th token of some sequences, between of others, which go token by token. */
+static void add_kept_by_chunk(struct case_list *list)
+{
+    static const struct served KEPT[] = {
+        {{SPEC(by_token)}, "linear_additive", LATHE_BF16, 64, 72, 80},
+        {{SPEC(key_normalised)}, "linear_additive", LATHE_BF16, 32, 48, 90},
+        {{SPEC(backwards)}, "linear_additive", LATHE_F16, 40, 256, 80},
+        {{SPEC(gated_delta)}, "linear_delta", LATHE_BF16, 64, 72, 80},
+        {{SPEC(gated_delta)}, "linear_delta_sm90", LATHE_BF16, 64, 136, 90},
+        {{SPEC(keyed_delta)}, "linear_keyed_delta", LATHE_BF16, 64, 72, 90},
+        {{SPEC(delta_backwards)}, "linear_keyed_delta", LATHE_F16, 128, 40, 80},
+        {{SPEC(read_and_write)}, "linear_dplr", LATHE_BF16, 64, 72, 80},
+    };
+    static const char *const WITH[] = {" states norms states_index ",
+                                       " states norms states_index state_out_index "};
+    for (int k = 0; k < COUNT(KEPT); k++) {
+        add(list, &KEPT[k], 505, 12, 24, LAYOUT_SWAPPED, (struct test_case){.with = WITH[1], .ends = 498});
+        add(list, &KEPT[k], 200, 3, 3, LAYOUT_PADDED,
+            (struct test_case){.without = " cu state_index ",
+                               .with = WITH[0],
+                               .dtypes = k % 2 ? HALF("f16") : HALF("bf16")});
+        add(list, &KEPT[k], 300, 5, 64, LAYOUT_COMPACT,
+            (struct test_case){.without = " state_out norm_out ", .with = WITH[0], .in_place = true});
+        add(list, &KEPT[k], 9, 3, 3, LAYOUT_MISALIGNED,
+            (struct test_case){.without = " cu state_index ", .with = WITH[0]});
+        if (k % 3 == 2 || k == 0 || k == 4) { /* few long sequences, of which some kernels make pieces */
+            add(list, &KEPT[k], 2400, 2, 2, LAYOUT_COMPACT,
+                (struct test_case){.without = " cu state_index ", .with = WITH[0]});
+            add(list, &KEPT[k], 2400, 1, 64, LAYOUT_COMPACT,
+                (struct test_case){.without = " cu state_out norm_out ", .with = WITH[0], .in_place = true});
+        }
     }
 }
 
@@ -194,4 +233,5 @@ void group_served(struct case_list *list)
     for (int k = 0; k < COUNT(PIECED); k++)
         add(list, &EACH[PIECED[k]], 2400, 2, 6, LAYOUT_COMPACT,
             (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
+    add_kept_by_chunk(list);
 }

@@ -33,20 +33,6 @@ static double place_in_sequence(int64_t token)
     return (double)(token - BEGIN[k]);
 }
 
-/* Of a pool: one sequence has no state. Where it is read and written apart one begins without, one is not
-   kept, one has neither, one begins as another does. */
-static int64_t slot_of(const struct tensor *t, const struct test_case *c, int64_t sequence)
-{
-    const int64_t last = c->dim[SYM_SLOTS] - 1;
-    if (tensor_is(t, "states_index")) /* of every third token */
-        return sequence % 3 == 1 ? sequence / 3 : -1;
-    if (tensor_is(t, "state_out_index"))
-        return sequence == 0 ? last : sequence == 2 || sequence == 3 ? -1 : sequence;
-    if (case_has(c, "state_out_index") && sequence >= 3)
-        return sequence == 3 ? -1 : sequence == 4 ? last - 2 : last - sequence;
-    return sequence == 1 ? -1 : last - sequence;
-}
-
 /* Where packed sequences of linear attention begin: twelve have lengths beside ends of steps of 16 tokens and
    of chunks of 64, of several chunks, and none: in front, in the middle and last. */
 static double place_of_packed(const struct test_case *c, int64_t sequence)
@@ -62,6 +48,54 @@ static double place_of_packed(const struct test_case *c, int64_t sequence)
     for (int64_t k = 0; k < sequence; k++)
         place += LENGTH[k];
     return (double)(place < tokens ? place : tokens);
+}
+
+/* Of a case that names a template by chunks: the state behind every n-th token of its sequence as they are
+   read, and behind the last one; of each third sequence also one in between. */
+static bool is_kept(const struct test_case *c, int64_t token)
+{
+    const int64_t t = c->dim[SYM_T];
+    const bool packed = !(c->without && strstr(c->without, " cu "));
+    const bool back = c->text && strstr(c->text, "reverse = true");
+    const int64_t each = strstr(c->template_name, "additive") ? 48 : 64;
+    int64_t number = packed ? 0 : token / t;
+    int64_t begin = packed ? 0 : number * t;
+    int64_t end = packed ? 0 : begin + t;
+    for (; packed && number < c->dim[SYM_SEQS]; number++) {
+        begin = (int64_t)place_of_packed(c, number);
+        end = (int64_t)place_of_packed(c, number + 1);
+        if (begin <= token && token < end)
+            break;
+    }
+    if (token >= end) /* of no sequence */
+        return false;
+    const int64_t place = back ? end - 1 - token : token - begin;
+    return (place + 1) % each == 0 || place == end - begin - 1 ||
+           (number % 3 == 1 && place == (end - begin) / 2);
+}
+
+int64_t kept_before(const struct test_case *c, int64_t token)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < token; i++)
+        n += is_kept(c, i);
+    return n;
+}
+
+/* Of a pool: one sequence has no state. Where it is read and written apart one begins without, one is not
+   kept, one has neither, one begins as another does. */
+static int64_t slot_of(const struct tensor *t, const struct test_case *c, int64_t sequence)
+{
+    const int64_t last = c->dim[SYM_SLOTS] - 1;
+    if (tensor_is(t, "states_index") && c->template_name)
+        return is_kept(c, sequence) ? kept_before(c, sequence) : -1;
+    if (tensor_is(t, "states_index")) /* of every third token */
+        return sequence % 3 == 1 ? sequence / 3 : -1;
+    if (tensor_is(t, "state_out_index"))
+        return sequence == 0 ? last : sequence == 2 || sequence == 3 ? -1 : sequence;
+    if (case_has(c, "state_out_index") && sequence >= 3)
+        return sequence == 3 ? -1 : sequence == 4 ? last - 2 : last - sequence;
+    return sequence == 1 ? -1 : last - sequence;
 }
 
 /* Of linear attention: logarithms of decays, weak ones, none, and one that forgets all; sequences of which

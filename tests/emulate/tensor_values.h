@@ -13,5 +13,7 @@ int64_t tensor_list_length(int64_t i);
 double tensor_input(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
 /* Of any tensor's element; NaN where no kernel may read it, or nothing may come of it. */
 double tensor_element(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
+/* Of linear attention: how many tokens in front of this one have a state kept behind them. */
+int64_t kept_before(const struct test_case *c, int64_t token);
 
 #endif

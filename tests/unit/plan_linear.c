@@ -45,6 +45,36 @@ TEST(each_form_has_its_kernel)
     }
 }
 
+/* No GPU has run chunks that leave states yet. */
+TEST(chunks_leave_states_behind_tokens_where_they_are_asked_for)
+{
+    static const struct {
+        const char *spec, *template_name, *every;
+    } row[] = {
+        {"gla", "linear_additive", "every 16-th token"},
+        {"linear_elu", "linear_additive", "every 16-th token"},
+        {"gated_delta", "linear_delta_sm90", "every 64-th token"},
+        {"gated_delta", "linear_delta", "every 64-th token"},
+        {"kda", "linear_keyed_delta", "every 64-th token"},
+        {"gdn2", "linear_keyed_delta", "every 64-th token"},
+        {"rwkv7", "linear_dplr", "every 64-th token"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const bool norms = strcmp(row[i].spec, "linear_elu") == 0;
+        const struct device wish = asking_for(&H100, row[i].template_name);
+        char problem[128];
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        snprintf(problem, sizeof problem, "dtype=bf16,h=16,t=4096,d=64,states=f32,%sstates_index=i32,kept=64",
+                 norms ? "norms=f32," : "");
+        CHECK_EQ(pick_pass(row[i].spec, LATHE_FORWARD, problem, &wish, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, row[i].template_name);
+        CHECK_HAS(plan.reason, row[i].every);
+        CHECK_EQ(pick_pass(row[i].spec, LATHE_FORWARD, problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, "linear_recurrent_kept");
+    }
+}
+
 /* Pieces are no more blocks than run at once. */
 TEST(few_long_sequences_are_cut_into_pieces)
 {
