@@ -13,7 +13,8 @@
 
 struct mod_emitter {
     struct emitter *e;
-    int row;     /* elements of a row of its tensor */
+    int row;     /* elements of a row of its tensor, */
+    int first;   /* of which it has so many in memory of its own, the first; 0: all of them */
     bool by_row; /* at.row is read, which linear attention has as at.t */
     bool has_t;  /* struct vals has the token */
     const struct ir_mod *mod;
@@ -102,6 +103,8 @@ static void emit_tables(struct mod_emitter *m)
     text_add(out, "        static constexpr bool PRESENT = true;\n");
     if (m->row % STEP != 0 && !m->back)
         text_add(out, "        static constexpr int ROW = %d;\n", m->row);
+    if (m->first > 0)
+        text_add(out, "        static constexpr int COLUMNS = %d;\n", m->first);
     text_add(out, "        static constexpr int STAGES = %d;\n        static constexpr int FORM[] = {", n);
     for (int s = 0; s < n; s++)
         text_add(out, "%s%s", s ? ", " : "", form[m->mod->stage[s].form]);
@@ -341,6 +344,8 @@ static void emit_either(struct emitter *e, enum mod which, const char *type, con
 {
     struct mod_emitter m = {.e = e, .mod = &e->w->mod[which], .back = back};
     m.row = (int)e->problem->dim[which < MOD_VALUE ? SYM_D : SYM_D_V];
+    if (which == MOD_KEY && e->w->qk2)
+        m.first = m.row - (int)e->problem->dim[SYM_D2];
     find_roots(&m);
     m.by_row = reads_row(&m);
     m.has_t = m.by_row || kinds[e->w->kind].recurrent;

@@ -21,6 +21,16 @@ requires IS_NARROW<T> DEV void load(const T *p, bool aligned, i64 step, float (&
 namespace mods
 {
 
+// Of DIM columns of a row those that are in this tensor: of k not those of k2.
+template <class MOD, int DIM> DEV constexpr int columns_of()
+{
+    if constexpr (requires { MOD::COLUMNS; }) {
+        return MOD::COLUMNS;
+    } else {
+        return DIM;
+    }
+}
+
 template <class MOD, class SOURCE, class OUT, int DIM, class PARAMS>
 DEV void widen_rows(const PARAMS &p, const rows &at)
 {
@@ -51,7 +61,7 @@ template <class MOD, class SOURCE, class OUT, int DIM, class PARAMS> DEV void wi
 #if LATHE_COMPILED(narrow_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(narrow_k)(const __grid_constant__ mod_params p)
 {
-    mods::widen<variant::key_mod, cfg::source_k, cfg::element_k, cfg::D>(p);
+    mods::widen<variant::key_mod, cfg::source_k, cfg::element_k, mods::columns_of<variant::key_mod, cfg::D>()>(p);
 }
 #endif
 

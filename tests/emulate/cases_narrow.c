@@ -234,6 +234,29 @@ static void add_few_mods(struct case_list *list)
         }
 }
 
+/* Latents of 8 bits, which are the values, too, beside rotary elements of 16. */
+static const struct inline_spec LATENT[] = {
+    {"latent", "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07 }\n"},
+};
+static void add_latent(struct case_list *list)
+{
+    static const struct {
+        const char *template_name;
+        int sm, d, d2, d_v;
+    } KERNEL[] = {{"attention_mla", 80, 64, 32, 64}, {"attention_mla", 90, 128, 64, 96},
+                  {"attention_mla_sm90", 90, 128, 64, 128}};
+    for (int i = 0; i < COUNT(LATENT) * COUNT(KERNEL); i++) {
+        const int k = i % COUNT(KERNEL);
+        struct test_case c = of(&LATENT[i / COUNT(KERNEL)], i, i % 2 ? LATHE_F16 : LATHE_BF16, KERNEL[k].d,
+                                KERNEL[k].d_v, KERNEL[k].sm);
+        c.template_name = KERNEL[k].template_name;
+        c.dtypes = i % 2 ? "k=i8" : "k=f8e4m3";
+        c.dim[SYM_D2] = KERNEL[k].d2;
+        case_shape(&c, 2, 5, 1, 1 + k, 150);
+        case_add(list, &c);
+    }
+}
+
 /* ---- what writes such caches ------------------------------------------------------------------------------
  */
 
@@ -284,5 +307,6 @@ void group_narrow(struct case_list *list)
     add_codes(list);
     add_few_sequences(list);
     add_few_mods(list);
+    add_latent(list);
     add_appended(list);
 }
