@@ -228,6 +228,19 @@ static bool has_narrow_pages(const struct kernel_request *r, char *said)
     return r->problem->paged && (is_narrow(r, "k") || is_narrow(r, "v"));
 }
 
+/* Kernels make such keys anew where they widen them, and gradients not at all. */
+static bool has_mod_of_pair(const struct kernel_request *r, char *said)
+{
+    const bool key = r->ir->mod[MOD_KEY].n_stages > 0;
+    const bool backward = r->pass == LATHE_BACKWARD && (r->ir->qk2 || r->ir->v_is_k);
+    if (backward)
+        snprintf(said, SAID_BYTES, "key_mod of %s has gradients on the host device alone",
+                 r->ir->qk2 ? "a k beside k2" : "keys that are values");
+    else
+        snprintf(said, SAID_BYTES, "key_mod is given beside k2, and k is not of 8 bits");
+    return key && (backward || (r->pass == LATHE_FORWARD && r->ir->qk2 && !is_narrow(r, "k")));
+}
+
 /* Parts are written where they are to lie, two floats at a time. */
 static bool has_unaligned_parts(const struct kernel_request *r, char *said)
 {
@@ -318,5 +331,8 @@ const struct feature attention_features[] = {
                           .has = has_narrow_pages,
                           .instead =
                               "keep them in pages as bf16, or with head dims that are multiples of 32"},
+    [HAS_MOD_OF_PAIR] = {.name = "key_mod beside q2 and k2, or of values in keys",
+                         .has = has_mod_of_pair,
+                         .instead = "give k as the mod has made it"},
     {.name = NULL},
 };

@@ -80,12 +80,13 @@ static bool move(struct ir *w, enum mod which)
     return true;
 }
 
-/* Weights of f16 have no room for factors of any size. */
+/* Weights of f16 have no room for factors of any size, and keys that are values would want both. */
 static bool is_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                       enum mod which)
 {
     const lathe_dtype q = problem->dtype[DTYPE_Q];
-    return (q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY)) && ir->mod[which].n_stages > 0 &&
+    return !ir->v_is_k && (q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY)) &&
+           ir->mod[which].n_stages > 0 &&
            lathe__narrow_dtype(sig, problem, which == MOD_KEY ? "k" : "v") != LATHE_NONE &&
            (lathe__lengths(problem) & LENGTHS_FEW_QUERIES) != 0;
 }

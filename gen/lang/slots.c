@@ -403,7 +403,7 @@ static void trace_online_slot(struct tracer *t, int slots)
     lua_pop(lua, 1);
 }
 
-/* v = "k": one memory, which mods would make two of. */
+/* v = "k": one memory, of which value_mod would make two. */
 static void read_values(struct tracer *t, int slots)
 {
     struct ir *ir = t->ir;
@@ -411,9 +411,10 @@ static void read_values(struct tracer *t, int slots)
     ir->v_is_k = kind == LUA_TSTRING && strcmp(lua_tostring(t->lua, -1), "k") == 0;
     if (kind != LUA_TNIL && !ir->v_is_k)
         slot_mistake(t, "'v' may be \"k\", whose first d_v elements are then the values; else leave it out");
-    if (ir->v_is_k && (ir->mod[MOD_KEY].n_stages > 0 || ir->mod[MOD_VALUE].n_stages > 0))
-        slot_mistake(t, "v = \"k\" goes without key_mod and value_mod, which would make two tensors of one "
-                        "memory; modify keys before they are stored, or leave v out and pass it");
+    if (ir->v_is_k && ir->mod[MOD_VALUE].n_stages > 0)
+        slot_mistake(t,
+                     "v = \"k\" goes without value_mod, which would make two tensors of one memory: values "
+                     "are what key_mod makes of keys; or leave v out and pass it");
     lua_pop(t->lua, 1);
 }
 
@@ -428,7 +429,8 @@ static bool is_of_pair(const struct input *in)
     return found;
 }
 
-/* qk2 = true: q2 and k2, of which mods and inputs by element would have to say whose elements they mean. */
+/* qk2 = true: q2 and k2, of which query_mod and inputs by element would have to say whose elements they mean;
+   key_mod is of k, which may have other numbers in memory than k2. */
 static void read_pair(struct tracer *t, int slots)
 {
     struct ir *ir = t->ir;
@@ -436,9 +438,9 @@ static void read_pair(struct tracer *t, int slots)
     ir->qk2 = kind == LUA_TBOOLEAN && lua_toboolean(t->lua, -1);
     if (kind != LUA_TNIL && !ir->qk2)
         slot_mistake(t, "'qk2' may be true, for a second pair of arguments, q2 and k2; else leave it out");
-    if (ir->qk2 && (ir->mod[MOD_QUERY].n_stages > 0 || ir->mod[MOD_KEY].n_stages > 0))
-        slot_mistake(t,
-                     "qk2 = true goes without query_mod and key_mod; modify q, k, q2 and k2 before the call");
+    if (ir->qk2 && ir->mod[MOD_QUERY].n_stages > 0)
+        slot_mistake(t, "qk2 = true goes without query_mod; modify q and q2 before the call (key_mod is of k "
+                        "alone, and not of k2)");
     for (int i = 0; ir->qk2 && i < ir->n_inputs; i++)
         if (is_of_pair(&ir->input[i]))
             slot_mistake(t, "qk2 = true goes without the input '%s', whose name or dim 'd' is that of a pair",

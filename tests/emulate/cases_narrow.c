@@ -237,13 +237,20 @@ static void add_few_mods(struct case_list *list)
 /* Latents of 8 bits, which are the values, too, beside rotary elements of 16. */
 static const struct inline_spec LATENT[] = {
     {"latent", "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07 }\n"},
+    {"latent_tokens",
+     "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07,\n"
+     "  inputs = { ks = tensor('f32', 'b', 'h_kv', 'kv', 4) }, key_mod = function(k, at, x)\n"
+     "  return k * x.ks(at.b, at.h_kv, at.pos, clamp(at.i // 32, 0, 3)) end }\n"},
+    {"latent_whole", "return attention { v = 'k', inputs = { ks = tensor('f32', 'kv') }, mask_mod = causal,\n"
+                     "  key_mod = function(k, at, x) return k * x.ks(at.pos) end }\n"},
 };
 static void add_latent(struct case_list *list)
 {
     static const struct {
         const char *template_name;
         int sm, d, d2, d_v;
-    } KERNEL[] = {{"attention_mla", 80, 64, 32, 64}, {"attention_mla", 90, 128, 64, 96},
+    } KERNEL[] = {{"attention_mla", 80, 64, 32, 64},
+                  {"attention_mla", 90, 128, 64, 96},
                   {"attention_mla_sm90", 90, 128, 64, 128}};
     for (int i = 0; i < COUNT(LATENT) * COUNT(KERNEL); i++) {
         const int k = i % COUNT(KERNEL);
@@ -251,8 +258,24 @@ static void add_latent(struct case_list *list)
                                 KERNEL[k].d_v, KERNEL[k].sm);
         c.template_name = KERNEL[k].template_name;
         c.dtypes = i % 2 ? "k=i8" : "k=f8e4m3";
-        c.dim[SYM_D2] = KERNEL[k].d2;
+        if (i / COUNT(KERNEL) < 2)
+            c.dim[SYM_D2] = KERNEL[k].d2;
         case_shape(&c, 2, 5, 1, 1 + k, 150);
+        case_add(list, &c);
+    }
+}
+
+/* Values that are what key_mod makes of keys, of 8 bits and of 16, in every kernel that has such values. */
+static void add_latent_whole(struct case_list *list)
+{
+    static const char *const KERNEL[] = {"attention_fwd_sm80", "attention_fwd_sm90", "attention_decode",
+                                         "attention_mla", "attention_mla_sm90"};
+    for (int i = 0; i < 2 * COUNT(KERNEL); i++) {
+        const int k = i % COUNT(KERNEL);
+        struct test_case c = of(&LATENT[COUNT(LATENT) - 1], i, LATHE_BF16, 128, 128, k == 0 ? 80 : 90);
+        c.template_name = KERNEL[k];
+        c.dtypes = i < COUNT(KERNEL) ? NULL : "k=f8e4m3";
+        case_shape(&c, 2, 4, 1, 3, 150);
         case_add(list, &c);
     }
 }
@@ -308,5 +331,6 @@ void group_narrow(struct case_list *list)
     add_few_sequences(list);
     add_few_mods(list);
     add_latent(list);
+    add_latent_whole(list);
     add_appended(list);
 }

@@ -102,3 +102,29 @@ TEST(factors_of_values_are_not_of_f16)
     CHECK_EQ(pick(BOTH, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "pages are given beside a mod of v");
 }
+
+#define TOKENS                                                                                               \
+    "return attention { qk2 = true, v = 'k', inputs = { s = tensor('f32', 'b', 'kv', 4) },\n"                \
+    "  key_mod = function(k, at, x) return k * x.s(at.b, at.kv, clamp(at.i // 128, 0, 3)) end }\n"
+
+/* Latents of 8 bits are widened by their scales ahead of the kernel; what that does not go with is said. */
+TEST(key_mod_is_of_latents_and_not_of_k2)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    check_factors(TOKENS, "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", "attention_mla_sm90",
+                  NULL);
+    CHECK_EQ(pick(TOKENS, "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "key_mod is given beside k2, and k is not of 8 bits; give k as the mod has made it");
+    CHECK_EQ(pick_pass(TOKENS, LATHE_BACKWARD, "dtype=bf16,h=16,h_kv=1,q=64,kv=64,d=512,d2=64", &H100, &plan,
+                       &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "key_mod of a k beside k2 has gradients on the host device alone");
+    CHECK_EQ(pick_pass("return attention { v = 'k', key_mod = function(k) return 2 * k end }\n",
+                       LATHE_BACKWARD, "dtype=bf16,h=4,q=64,kv=64,d=64,d_v=64", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "key_mod of keys that are values has gradients on the host device alone");
+    check_factors("return attention { v = 'k', key_mod = function(k) return 2 * k end }\n",
+                  "dtype=bf16,h=4,q=64,kv=64,d=64,d_v=64", "attention_fwd_sm90", NULL);
+}

@@ -144,7 +144,7 @@ static lathe_status load_token(struct host_head *head, enum mod which, const str
     return status;
 }
 
-/* Of q or k, whose elements q2 or k2 may go on with; such a spec has no mods of them. */
+/* Of q or k, whose elements q2 or k2 may go on with; mods are not of these. */
 static lathe_status load_pair(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head,
                               int64_t token, double *out, lathe_error *err)
 {
@@ -163,10 +163,13 @@ static lathe_status load_keys(struct host_head *head, int64_t b, int64_t h_kv, l
 {
     lathe_status status = LATHE_OK;
     for (int64_t j = 0; j < head->len_kv && status == LATHE_OK; j++) {
-        status = load_pair(head, MOD_KEY, b, h_kv, j, head->k + j * head->d, err);
-        if (status == LATHE_OK)
-            status =
-                load_token(head, MOD_VALUE, &head->v_in, b, h_kv, j, head->d_v, head->v + j * head->d_v, err);
+        double *const k = head->k + j * head->d;
+        double *const v = head->v + j * head->d_v;
+        status = load_pair(head, MOD_KEY, b, h_kv, j, k, err);
+        if (status == LATHE_OK && head->call->ir->v_is_k)
+            memcpy(v, k, (size_t)head->d_v * sizeof *v);
+        else if (status == LATHE_OK)
+            status = load_token(head, MOD_VALUE, &head->v_in, b, h_kv, j, head->d_v, v, err);
     }
     return status;
 }

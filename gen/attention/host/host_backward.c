@@ -277,14 +277,14 @@ static lathe_status keys_out(struct row_gradient *a, enum mod which, const struc
                              const struct host_view *out, int n, double *sum, lathe_error *err)
 {
     struct host_head *head = &a->head;
+    const int columns = which == MOD_KEY ? head->d1 : n; /* of this tensor */
     lathe_status status = LATHE_OK;
     for (int64_t token = 0; token < head->len_kv && status == LATHE_OK; token++) {
         double *grad = sum + token * n;
-        host_view_load(in, head->b, head->h_kv, token, which == MOD_KEY ? head->d1 : n,
-                       head->vector.stage[0]);
-        status = mod_backward(a, which, head->h_kv, token, n, grad, err);
+        host_view_load(in, head->b, head->h_kv, token, columns, head->vector.stage[0]);
+        status = mod_backward(a, which, head->h_kv, token, columns, grad, err);
         if (status == LATHE_OK && out->data)
-            host_view_store(out, head->b, head->h_kv, token, which == MOD_KEY ? head->d1 : n, grad);
+            host_view_store(out, head->b, head->h_kv, token, columns, grad);
     }
     return status;
 }

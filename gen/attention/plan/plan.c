@@ -24,6 +24,8 @@ bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why)
     for (int m = (int)first; m < MOD_COUNT; m++)
         for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
             int64_t dim = r->problem->dim[m < MOD_VALUE ? SYM_D : SYM_D_V];
+            if (m == MOD_KEY && r->ir->qk2)
+                dim -= r->problem->dim[SYM_D2];
             const struct ir_stage *stage = &r->ir->mod[m].stage[s];
             if (stage->paired > dim)
                 snprintf(why, REASON_BYTES,

@@ -1,4 +1,4 @@
-return attention { -- error: qk2 = true goes without query_mod and key_mod
+return attention { -- error: qk2 = true goes without query_mod
   qk2 = true,
-  key_mod = function(k) return 2 * k end,
+  query_mod = function(q) return 2 * q end,
 }

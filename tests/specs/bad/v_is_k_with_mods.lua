@@ -1,4 +1,4 @@
-return attention { -- error: v = "k" goes without key_mod and value_mod
+return attention { -- error: v = "k" goes without value_mod
   v = "k",
   value_mod = function(v) return 2 * v end,
 }
