@@ -26,7 +26,8 @@
  *     d<input>                 shaped as the input: the share of this rank, 0 where it has none. The caller
  *                              adds up the shares, as of other parameters. Of own tokens: whole
  *     q_start                  of query row 0 of all among all keys; by default both end together
- *     used_kv, pages           of keys: those of the rank's own keys, beside a q_start. The first of them is
+ *     used_kv, pages           of keys: those of the rank's own keys, beside a q_start (pages in the forward
+ *                              pass alone). The first of them is
  *                              behind all places of the ranks before, in use or not. Of heads: used_kv of all
  *     state, dstate_out        of linear attention: ahead of the first token of all and behind the last one,
  *                              the same everywhere

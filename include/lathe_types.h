@@ -101,9 +101,9 @@ typedef struct CUstream_st
  *     the keys in use less the queries, of each sequence: both end together). No result has an element in
  *     common with another tensor, in either pass.
  *     Sequences of their own lengths: cu_q, cu_kv i32 [seqs + 1] (packed: b = 1, tokens one behind the other)
- *     and used_kv i32 [seqs] (keys in use). Forward: with pages i32 [seqs, most], k [pool,h_kv,page,d] and
+ *     and used_kv i32 [seqs] (keys in use). With pages i32 [seqs, most], k [pool,h_kv,page,d] and
  *     v [pool,h_kv,page,d_v] are pools, of any strides, and key j of a sequence is row j % page of page
- *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page
+ *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page; dk and dv are such pools
  *     (specs/reference/sequences.md).
  *
  *     Forward, of an online function with a combine, a part of each row (some of its keys): in the place of o

@@ -35,17 +35,21 @@ static bool is_unaligned(const struct kernel_request *r, const char *name)
     return arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0));
 }
 
+/* In the backward pass keys are copied out of their pages, and kernels know nothing of these. */
+static bool reads_pages(const struct kernel_request *r)
+{
+    return r->problem->paged && r->pass != LATHE_BACKWARD;
+}
+
 bool attention_has_sequences(const struct kernel_request *r)
 {
-    return r->problem->paged || has_named(r, "cu_q") || has_named(r, "used_kv");
+    return reads_pages(r) || has_named(r, "cu_q") || has_named(r, "used_kv");
 }
 
 /* Which lists a sentence names. */
 static const char *given_lists(const struct kernel_request *r)
 {
-    return r->problem->paged      ? "pages are given"
-           : has_named(r, "cu_q") ? "cu_q is given"
-                                  : "used_kv is given";
+    return reads_pages(r) ? "pages are given" : has_named(r, "cu_q") ? "cu_q is given" : "used_kv is given";
 }
 
 /* ---- of any pass --------------------------------------------------------------------------------- */
@@ -59,7 +63,7 @@ static bool has_packed(const struct kernel_request *r, char *said)
 static bool has_used(const struct kernel_request *r, char *said)
 {
     snprintf(said, SAID_BYTES, "used_kv is given without cu_q");
-    return has_named(r, "used_kv") && !has_named(r, "cu_q") && !r->problem->paged;
+    return has_named(r, "used_kv") && !has_named(r, "cu_q") && !reads_pages(r);
 }
 
 static bool has_pages(const struct kernel_request *r, char *said)
@@ -106,7 +110,8 @@ static bool has_folded(const struct kernel_request *r, char *said)
     for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
         const int arg = lathe__arg_find(r->sig, name[t], 0);
         const bool moved = lathe__narrow_dtype(r->sig, r->problem, name[t]) != LATHE_NONE ||
-                           (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY);
+                           (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY) ||
+                           (r->problem->paged && !reads_pages(r) && (t == MOD_KEY || t == MOD_VALUE));
         if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
             continue;
         snprintf(said, SAID_BYTES,

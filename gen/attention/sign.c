@@ -56,8 +56,6 @@ static const enum sym KEY2[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D2};
 static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
 
-/* Beside `pages` k and v are pools of pages, and what has a place for each key of a batch has one for each
-   key that a sequence may have. */
 static void add_pages(struct signature *s)
 {
     struct sig_arg *a = sign_rare(s, ROLE_IN, "pages", LATHE_I32);
@@ -68,9 +66,23 @@ static void add_pages(struct signature *s)
     a->dim[0] = (struct sig_dim){.sym = SYM_SEQS};
     a->dim[1] = (struct sig_dim){.sym = SYM_MOST};
     s->paged_by = (uint8_t)s->n_args;
-    for (int i = 0; i < s->n_args; i++) {
-        const char *name = s->arg[i].name;
-        const bool pool = strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || strcmp(name, "k2") == 0;
+}
+
+static bool is_pool(const char *name)
+{
+    static const char *const pool[] = {"k", "v", "k2", "dk", "dv", "dk2"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof pool / sizeof *pool; i++)
+        found |= strcmp(name, pool[i]) == 0;
+    return found;
+}
+
+/* Beside `pages` k and v are pools of pages, and so are their gradients; what has a place for each key of a
+   batch has one for each key that a sequence may have. */
+static void mark_paged_dims(struct signature *s)
+{
+    for (int i = 0; i < s->n_args && s->paged_by; i++) {
+        const bool pool = is_pool(s->arg[i].name);
         bool queries = false;
         bool keys = false;
         for (int d = 0; d < s->arg[i].ndim; d++) {
@@ -213,6 +225,7 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     s->sharing = SHARING_NONE;
     if (backward)
         add_gradients(s, ir);
+    mark_paged_dims(s);
     count_sequences(s);
     sign_whole_inputs(s, ir);
     add_sizes(s, ir);

@@ -148,6 +148,9 @@ static const struct launch_file BESIDE_BACKWARD[] = {
     {"bwd_rows", "attention/backward/row_sums.cuh"},
     {"bwd_pair_q", "heads/pair_rows.cuh"},
     {"bwd_pair_k", "heads/pair_rows.cuh"},
+    {"pages_in", "attention/backward/pages.cuh"},
+    {"pages_find", "attention/backward/pages.cuh"},
+    {"pages_out", "attention/backward/pages.cuh"},
     {NULL, NULL},
 };
 
@@ -165,9 +168,10 @@ static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.
 #define NARROW(by) DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, by)
 #define WIDE(by)   DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, by)
 enum { BY_8 = ATTENTION_DIM_STEP, BY_16 = 16, NARROWEST = 128 };
-#define ANY_MASK     (FEATURE(LISTS) | FEATURE(ODD_LISTS))
-#define ANY_CALL     (FEATURES_OF_SEQUENCES | FEATURE(ODD_PAGES) | FEATURE(FOLDED))
-#define ANY_GRADIENT (ANY_MASK | FEATURE(ONE_ORDER) | FEATURE(PAIR_SUMS))
+#define ANY_MASK (FEATURE(LISTS) | FEATURE(ODD_LISTS))
+#define ANY_CALL (FEATURES_OF_SEQUENCES | FEATURE(ODD_PAGES) | FEATURE(FOLDED))
+#define ANY_GRADIENT                                                                                         \
+    (ANY_MASK | FEATURE(ONE_ORDER) | FEATURE(PAIR_SUMS) | FEATURE(PAGES) | FEATURE(ODD_PAGES))
 
 #define FORWARD                                                                                              \
     .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD,         \

@@ -44,6 +44,8 @@ struct emitter {
     int n_declared;
     int starts; /* linear attention whose tokens make several updates: 1 + the buffer of where sequences begin
                    among all updates; 0: there is none */
+    int key_starts; /* packed sequences whose keys are copied out of pages: 1 + the buffer of where each
+                       begins; 0: there is none */
 };
 
 /* False: memory ran out. Whether or not, emitter_close frees what there is. */
@@ -132,7 +134,7 @@ void params_strides(struct params *p, const char *name, const char *const *suffi
 void params_product(struct params *p, const char *name, const struct product *product);
 void params_sizes(struct params *p); /* sizes z */
 /* The same of a launch whose batches are sequences: n_b of them, q_start as PARAM_Q_START has it for them. */
-void params_sequence_sizes(struct params *p);
+void params_sequence_sizes(struct params *p, enum sym keys);
 /* NAME and NAME_step: a list of integers, nullptr where it is not given. */
 void params_list(struct params *p, const struct signature *sig, const char *name);
 void params_row_sizes(struct params *p);   /* row_sizes z */

@@ -146,9 +146,9 @@ void params_null(struct params *p, const char *type, const char *name)
     text_add(p->out, "    %s *%s;\n", type, name);
 }
 
-static void sizes_of(struct params *p, enum sym batches, int by_length)
+static void sizes_of(struct params *p, enum sym batches, enum sym keys, int by_length)
 {
-    const enum sym order[] = {batches, SYM_H, SYM_H_KV, SYM_Q, SYM_KV};
+    const enum sym order[] = {batches, SYM_H, SYM_H_KV, SYM_Q, keys};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         params_row(p, PARAM_SYM, (int)order[i], 0, 4);
     params_row(p, PARAM_Q_START, by_length, 0, 4);
@@ -157,12 +157,12 @@ static void sizes_of(struct params *p, enum sym batches, int by_length)
 
 void params_sizes(struct params *p)
 {
-    sizes_of(p, SYM_B, 0);
+    sizes_of(p, SYM_B, SYM_KV, 0);
 }
 
-void params_sequence_sizes(struct params *p)
+void params_sequence_sizes(struct params *p, enum sym keys)
 {
-    sizes_of(p, SYM_SEQS, 1);
+    sizes_of(p, SYM_SEQS, keys, 1);
 }
 
 void params_list(struct params *p, const struct signature *sig, const char *name)

@@ -161,5 +161,8 @@ void host_at_head(double *at, const struct host_call *call, int64_t h);
 /* at[] of a token of head->vector, for its mods. `tensor_head`: h for query and output, h_kv for key and
    value. `token`: row of q, or key. */
 void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token);
+/* n elements of a token as the tensor has it; of k and v also where that lies in a page. */
+void host_token(const struct host_head *head, enum mod which, const struct host_view *view, int64_t b,
+                int64_t tensor_head, int64_t token, int n, double *out);
 
 #endif

@@ -73,6 +73,11 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
 static lathe_status check_lists(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
     const char *const list = is_given(d, "pages") ? "pages" : "used_kv";
+    if (is_given(d, "pages") && d->pass == LATHE_BACKWARD)
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "argument 'pages' is not taken: ranks have no gradients of keys in pages; give k and "
+            "v with a place for each key");
     if (which != LATHE_SCHEME_KEYS || !is_given(d, list) || is_given(d, "q_start"))
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,

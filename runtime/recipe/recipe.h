@@ -62,7 +62,8 @@ enum {
     X(ALL_KV, "len_kv", "keys in all, of which k and v are a part")                                          \
     X(ALL_H, "n_h", "query heads in all, of which q has a part")                                             \
     X(ALL_H_KV, "n_h_kv", "key heads in all")                                                                \
-    X(KEPT, "kept", "states that are kept behind tokens")
+    X(KEPT, "kept", "states that are kept behind tokens")                                                    \
+    X(GATHERED, "gathered", "keys of a batch, or of all sequences, that have been copied out of their pages")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)

@@ -230,12 +230,6 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
     if (!p->paged)
         return LATHE_OK;
     const char *const name = sig->arg[sig->paged_by - 1].name;
-    if (sig->backward)
-        return lathe__fail(
-            err, LATHE_ARG,
-            "argument '%s': keys in pages have no backward pass; give k and v with a place for "
-            "each key",
-            name);
     if (cu_kv >= 0 && arg_in(p->present, cu_kv))
         return lathe__fail(err, LATHE_ARG,
                            "argument 'cu_kv': keys in pages have no places among all keys; leave it out and "
@@ -249,6 +243,12 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
                            "argument '%s': expected most * page below 2^31, given most=%" PRId64
                            " and page=%" PRId64,
                            name, dim[SYM_MOST], dim[SYM_PAGE]);
+    if (sig->backward && dim[SYM_GATHERED] > INT32_MAX)
+        return lathe__fail(
+            err, LATHE_ARG,
+            "argument '%s': expected seqs * kv below 2^31 in a backward pass, which copies the "
+            "keys of all sequences beside each other, given seqs=%" PRId64 " and kv=%" PRId64,
+            name, dim[SYM_SEQS], dim[SYM_KV]);
     if (dim[SYM_KV] == dim[SYM_MOST] * dim[SYM_PAGE])
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,

@@ -92,6 +92,14 @@ static void fill_pool(struct problem *p, bool usual)
         p->dim[SYM_POOL] = pages > 0 ? pages : 1;
 }
 
+/* Sequences that are packed have their keys one behind the other, with room for as many as pages hold. */
+static int64_t keys_in_rows(const struct problem *p)
+{
+    const int64_t seqs = p->packed ? p->dim[SYM_SEQS] : 1;
+    int64_t keys = 0;
+    return __builtin_mul_overflow(seqs, p->dim[SYM_KV], &keys) ? INT64_MAX : keys;
+}
+
 static bool is_of_sequences(const struct signature *sig, const struct problem *p)
 {
     bool packed = false;
@@ -112,6 +120,8 @@ void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usua
     if (p->paged)
         fill_pool(p, usual);
     p->packed = is_of_sequences(sig, p);
+    if (p->paged)
+        p->dim[SYM_GATHERED] = keys_in_rows(p);
 }
 
 bool lathe__size_follows(const struct signature *sig, const struct problem *p, int size)

@@ -147,7 +147,8 @@ expect 2 '' '--verify would take the host device too long' run nsa --problem t=1
 expect 2 '' "'part_o': expected 'part_rows' beside it" run sinks --problem $small,part_o=f32
 expect 2 '' '--output o: the problem leaves it out' run sinks --problem $small,part_o=f32,part_rows=f32 --output o=o.npy
 expect 2 '' 'this spec has no combine pass: it puts parts of rows of attention together, and this is rowwise' run rms_norm --pass combine
-expect 2 '' "'pages': keys in pages have no backward pass" run causal --pass backward --problem page=16,kv=64,q=4,h=2,d=16
+expect 0 'dk: max abs' '' run causal --pass backward --problem dtype=bf16,b=2,page=16,kv=64,q=4,h=2,d=16,used_kv=i32 --verify
+expect 2 '' 'expected seqs * kv below 2^31 in a backward pass' run causal --pass backward --problem seqs=3,page=256,most=4000000,pool=9,q=4,h=2,d=16
 expect 2 '' 'expected kv to be most' run causal --problem page=16,kv=65,q=4,h=2,d=16
 expect 2 '' 'expected pages of 1 to 256 keys' run causal --problem page=257,q=4,h=2,d=16
 expect 0 'k_cache: max abs' '' run cache_append --problem dtype=bf16,b=3,t=4,h_kv=2,i=8,slots=20,k_cache=f8e4m3,v_cache=i8 --verify

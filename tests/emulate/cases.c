@@ -521,6 +521,7 @@ bool cases_make(struct case_list *list, bool full)
     group_rules(list);
     group_sequences(list, full);
     group_pages(list, full);
+    group_pages_back(list, full);
     group_decode(list, full);
     group_narrow(list);
     group_batch(list, full);

@@ -145,12 +145,20 @@ static int64_t keys_in_pages(const struct test_case *c, int64_t i)
     return c->without && strstr(c->without, "used_kv") ? room : some[i % 7];
 }
 
+/* How many sequences have pages of their own: all; or, where the pool has no room for that, two, and others
+   share these in turn. */
+static int64_t owners_of_pages(const struct test_case *c)
+{
+    const int64_t seqs = c->dim[SYM_SEQS];
+    return c->dim[SYM_POOL] >= seqs * c->dim[SYM_MOST] || seqs < 2 ? seqs : 2;
+}
+
 /* Which page of the pool holds page m of a sequence; places that no key in use needs are outside. */
 static int64_t page_of(const struct test_case *c, int64_t sequence, int64_t m)
 {
     if (m * c->dim[SYM_PAGE] >= keys_in_pages(c, sequence))
         return m % 2 ? -1 - m : c->dim[SYM_POOL] + m;
-    return c->dim[SYM_POOL] - 2 - (m * c->dim[SYM_SEQS] + sequence);
+    return c->dim[SYM_POOL] - 2 - (m * owners_of_pages(c) + sequence % owners_of_pages(c));
 }
 
 static int64_t keys_in_use(const struct test_case *c, int64_t i)
@@ -183,11 +191,14 @@ static bool is_ahead(const struct test_case *c, int64_t sequence, int64_t token)
 static bool is_free(const struct test_case *c, int64_t page, int64_t row)
 {
     const int64_t turn = c->dim[SYM_POOL] - 2 - page;
-    if (turn < 0 || turn >= c->dim[SYM_SEQS] * c->dim[SYM_MOST])
+    const int64_t owners = owners_of_pages(c);
+    if (turn < 0 || turn >= owners * c->dim[SYM_MOST])
         return true;
-    const int64_t token = turn / c->dim[SYM_SEQS] * c->dim[SYM_PAGE] + row;
-    const int64_t sequence = turn % c->dim[SYM_SEQS];
-    return token >= keys_in_pages(c, sequence) || is_ahead(c, sequence, token);
+    const int64_t token = turn / owners * c->dim[SYM_PAGE] + row;
+    bool free = true;
+    for (int64_t i = turn % owners; i < c->dim[SYM_SEQS]; i += owners)
+        free = free && (token >= keys_in_pages(c, i) || is_ahead(c, i, token));
+    return free;
 }
 
 /* Of parts of rows: states that any online function may have had, and which rows have had a live pair in the

@@ -350,27 +350,6 @@ TEST(a_wrong_number_of_sequences_is_blamed_on_its_list)
     ir_free(ir);
 }
 
-TEST(a_backward_pass_takes_no_pages)
-{
-    static struct bench b;
-    lathe_arg args[20];
-    int n = 0;
-    static double grad[SEQS * H * Q * D];
-    open_bench(&b, 16, false);
-    signature_make(b.ir, LATHE_BACKWARD, &b.sig);
-    set_args(&b, PAGED, 0, SEQS);
-    for (int i = 0; i < b.n; i++)
-        args[n++] = b.arg[i];
-    args[n] = args[0];
-    args[n++].name = "do";
-    args[n] = args[0];
-    args[n].data = grad;
-    args[n++].name = "dq";
-    CHECK_EQ(host_backward(b.ir, &b.sig, args, n, &b.err), LATHE_ARG);
-    CHECK_HAS(b.err.text, "argument 'pages': keys in pages have no backward pass; give k and v with a place");
-    ir_free(b.ir);
-}
-
 TEST(a_line_needs_the_size_of_a_page_alone)
 {
     static const struct {

@@ -123,8 +123,12 @@ void emit_place_pointer(struct params *p, const char *type, const char *name, co
 void emit_place_strides(struct params *p, const char *name, const struct place *t);
 /* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
 bool has_sequences(const struct emitter *e);
-/* In pages, which k and v are pools of. */
+/* In pages, which k and v are pools of, and which kernels read; in the backward pass they are copied out of
+   them first. */
 bool keys_have_pages(const struct emitter *e);
+bool keys_are_gathered(const struct emitter *e);
+/* How many keys a batch has, or all packed sequences. */
+enum sym keys_of_call(const struct emitter *e);
 /* Do they lie one behind the other, in one batch? */
 bool is_packed(const struct emitter *e);
 void emit_times_tiles(struct product *grid, const struct emitter *e, enum sym heads, enum sym tokens,
@@ -146,7 +150,7 @@ void emit_enter_rows_of(struct params *p, const struct emitter *e, bool queries)
 void emit_call_sizes(struct params *p, const struct emitter *e);
 /* The same of their gradients. */
 void emit_enter_dq(struct params *p, const struct emitter *e, bool queries);
-const struct sig_dim *gradient_dim(const struct emitter *e, int input, int d);
+struct sig_dim gradient_dim(const struct emitter *e, int input, int d);
 /* The argument that an input's gradient is, and whether it is asked for. */
 int gradient_of_input(const struct emitter *e, int input);
 bool grad_wanted(const struct emitter *e, int input);

@@ -97,8 +97,10 @@ static void add_shape(struct params *p, const struct recipe *r, int input)
         char name[8];
         struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
         snprintf(name, sizeof name, "%c%d", k < INPUT_DIMS ? 's' : 'n', k % INPUT_DIMS);
-        if (d >= 0 && k >= INPUT_DIMS)
-            product_times_dim(&size, gradient_dim(r->a.e, input, d), 1);
+        if (d >= 0 && k >= INPUT_DIMS) {
+            const struct sig_dim dim = gradient_dim(r->a.e, input, d);
+            product_times_dim(&size, &dim, 1);
+        }
         if (d >= 0 && k < INPUT_DIMS) {
             struct params *q = p;
             struct text_buf none = {0};
@@ -122,8 +124,10 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS);
     struct params p;
     launch->grid = product_of(1);
-    for (int d = 0; d < in->n_dims; d++)
-        product_times_dim(&launch->grid, gradient_dim(e, input, d), d == in->n_dims - 1 ? INPUT_THREADS : 1);
+    for (int d = 0; d < in->n_dims; d++) {
+        const struct sig_dim dim = gradient_dim(e, input, d);
+        product_times_dim(&launch->grid, &dim, d == in->n_dims - 1 ? INPUT_THREADS : 1);
+    }
     params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
     if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);

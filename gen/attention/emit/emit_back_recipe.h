@@ -23,7 +23,8 @@ struct recipe {
     int map;    /* or ends of lists, */
     int tokens; /* which have these */
     int pieces;
-    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
+    int page_first, page_next; /* of keys in pages: lists of the table's entries, by page */
+    int sum[MAX_INPUTS];       /* exact sums of gradients of inputs */
     int rows_floats;
     bool declared_mod, declared_back, declared_map;
     bool declared_input[2]; /* back_zero_params, back_sum_params */
@@ -40,6 +41,13 @@ void back_add_grads(struct params *p, const struct recipe *r);
 void back_add_input_kernels(struct recipe *r, bool exact);
 /* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
 void back_declare_input_params(const struct recipe *r);
+
+/* ---- emit_back_pages.c: keys that are copied out of pages (attention/backward/pages.cuh) */
+
+/* Where each of the packed sequences begins among such keys: before anything that names the list. */
+void back_place_pages(struct recipe *r);
+void back_add_pages_in(struct recipe *r);
+void back_add_pages_out(struct recipe *r);
 
 /* ---- emit_backward_place.c */
 

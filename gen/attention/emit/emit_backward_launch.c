@@ -33,18 +33,18 @@ static void add_map_of(struct launch *launch, const struct params *p, const stru
     const struct problem *problem = r->a.e->problem;
     const enum dtype_role role = tensor_role(which);
     const int row_bytes = lathe__element_bytes(problem, role) * (value ? plan->dv : plan->dk) / plan->split;
-    launch->map[launch->n_maps++] =
-        (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
-                                .data = p->before + (uint32_t)which * 8,
-                                .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
-                                .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
-                                .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
-                                .dtype = (uint8_t)problem->dtype[role],
-                                .packed = has_sequences(r->a.e),
-                                .swizzle = row_bytes % 128 == 0  ? 128
-                                           : row_bytes % 64 == 0 ? 64
-                                                                 : 32,
-                                .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
+    launch->map[launch->n_maps++] = (struct tensor_map_row){
+        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
+        .data = p->before + (uint32_t)which * 8,
+        .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
+        .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
+        .dim = {(uint8_t)(key ? keys_of_call(r->a.e) : SYM_Q), key ? SYM_H_KV : SYM_H, SYM_B},
+        .dtype = (uint8_t)problem->dtype[role],
+        .packed = has_sequences(r->a.e),
+        .swizzle = row_bytes % 128 == 0  ? 128
+                   : row_bytes % 64 == 0 ? 64
+                                         : 32,
+        .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
 }
 
 /* Moves what add_main() has declared to a sequence; rows and dq lie in tiles, and the kernel finds them. */
@@ -74,7 +74,7 @@ static void add_lists(struct recipe *r)
     struct product ranges = product_of(1);
     emit_times_tiles(&ranges, e, SYM_H_KV, SYM_Q, LIST_RANGE);
     struct product ends = ranges;
-    product_times(&ends, SYM_KV, of->keys);
+    product_times(&ends, keys_of_call(e), of->keys);
     ends.scale *= LIST_WORD_BYTES;
     struct product tokens = ranges;
     tokens.scale *= (int64_t)LIST_WORD_BYTES * LIST_RANGE * of->n;
@@ -117,7 +117,7 @@ static void add_main(struct recipe *r)
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
     const bool apart = queries_are_apart(r);
-    emit_times_tiles(&launch->grid, e, apart ? SYM_H : SYM_H_KV, SYM_KV, pair * plan->bn);
+    emit_times_tiles(&launch->grid, e, apart ? SYM_H : SYM_H_KV, keys_of_call(e), pair * plan->bn);
     if (apart)
         product_times(&launch->grid, SYM_Q, PART_TILES * plan->bm);
     if (plan->selected)
@@ -222,6 +222,8 @@ static void add_before(struct recipe *r, bool moved[MOD_COUNT])
     struct layout *l = &r->forward;
     const bool mapped = r->a.map->needed;
     back_add_input_kernels(r, false);
+    if (keys_are_gathered(e))
+        back_add_pages_in(r);
     for (int t = 0; t < TENSOR_O; t++) {
         moved[t] = l->moved[t] && !is_copied_pair(&r->a, t);
         if (is_copied_pair(&r->a, t))
@@ -252,6 +254,8 @@ static void add_after(struct recipe *r)
     for (int t = 0; t < TENSOR_O; t++)
         if (is_copied_pair(&r->a, t) && gradient_wanted(e, (enum mod)t))
             add_pair_back(&r->a, t, &r->result[t], r->out, &r->none);
+    if (keys_are_gathered(e) && (gradient_wanted(e, MOD_KEY) || gradient_wanted(e, MOD_VALUE)))
+        back_add_pages_out(r);
     back_add_input_kernels(r, true);
     back_declare_input_params(r);
 }
@@ -271,6 +275,7 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
     struct place dout;
     r.forward.map_buffer = r.forward.counter_buffer = -1;
     emit_grads_struct(e);
+    back_place_pages(&r);
     make_layout(&r.a, &r.forward, TENSOR_O, out);
     back_place_everything(&r);
     add_before(&r, moved);

@@ -38,7 +38,8 @@ bool gradient_wanted(const struct emitter *e, enum mod which)
 bool gradient_in_floats(const struct emitter *e, const struct plan *plan, enum mod which)
 {
     const struct back_plan *back = &plan->attention.back;
-    return e->w->mod[which].n_stages > 0 || back->slices || back->selected || is_odd_row(e, (int)which);
+    return e->w->mod[which].n_stages > 0 || back->slices || back->selected || is_odd_row(e, (int)which) ||
+           keys_are_gathered(e);
 }
 
 bool back_mod_runs(const struct emitter *e, const struct plan *plan, enum mod which)
@@ -47,7 +48,8 @@ bool back_mod_runs(const struct emitter *e, const struct plan *plan, enum mod wh
         return e->w->mod[which].n_stages > 0;
     if (which == MOD_VALUE && e->w->v_is_k)
         return false;
-    return gradient_wanted(e, which) && (which == MOD_QUERY || gradient_in_floats(e, plan, which));
+    return gradient_wanted(e, which) &&
+           (which == MOD_QUERY || (gradient_in_floats(e, plan, which) && !keys_are_gathered(e)));
 }
 
 /* ---- where everything lives ---------------------------------------------------------------------------- */
@@ -87,6 +89,7 @@ static void place_gradients(struct recipe *r)
             r->grad[t] = r->grad[TENSOR_K];
         } else if (gradient_in_floats(e, r->plan, (enum mod)t)) {
             r->grad[t].dim = r->forward.inner[t].dim;
+            r->grad[t].len = r->forward.inner[t].len;
             emit_place_in_workspace(&r->grad[t], 4, e, r->out);
             r->out->buffer[r->grad[t].buffer].zero = plan->slices || plan->selected;
         }

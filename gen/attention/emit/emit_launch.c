@@ -158,6 +158,8 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
                                      dim,
                                      false};
         l->inner[t] = l->outer[t];
+        if (key)
+            l->inner[t].len = keys_of_call(a->e);
         if (t == TENSOR_V && a->e->w->v_is_k) { /* it is where K is, after its copy */
             l->inner[t] = l->inner[TENSOR_K];
             continue;
@@ -171,7 +173,7 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         if (a->e->w->qk2 && t < TENSOR_V && !narrow)
             l->moved[t] = is_copied_pair(a, t);
         const int bytes = t == TENSOR_O && (mod || odd) ? 4 : lathe__element_bytes(problem, tensor_role(t));
-        if (l->moved[t])
+        if (l->moved[t] || (key && keys_are_gathered(a->e)))
             emit_place_in_workspace(&l->inner[t], bytes, a->e, out);
     }
     place_finals(a, l);

@@ -8,6 +8,7 @@
 #include "gen/base/text.h"
 
 #include <stdio.h>
+#include <string.h>
 
 bool has_sequences(const struct emitter *e)
 {
@@ -16,7 +17,17 @@ bool has_sequences(const struct emitter *e)
 
 bool keys_have_pages(const struct emitter *e)
 {
-    return e->problem->paged;
+    return e->problem->paged && !e->sig->backward;
+}
+
+bool keys_are_gathered(const struct emitter *e)
+{
+    return e->problem->paged && e->sig->backward;
+}
+
+enum sym keys_of_call(const struct emitter *e)
+{
+    return keys_are_gathered(e) ? SYM_GATHERED : SYM_KV;
 }
 
 bool is_packed(const struct emitter *e)
@@ -58,8 +69,7 @@ static void enter_inputs(const struct emitter *e, struct text_buf *out)
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
-            if (lathe__dim_is(in->dim[d], SYM_Q) ||
-                (lathe__dim_is(in->dim[d], SYM_KV) && !keys_have_pages(e)))
+            if (lathe__dim_is(in->dim[d], SYM_Q) || (lathe__dim_is(in->dim[d], SYM_KV) && !e->problem->paged))
                 text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
                          lathe__dim_is(in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
     }
@@ -77,11 +87,21 @@ static void add_pages(struct params *p, const struct emitter *e)
     params_sym(p, "n_pages", SYM_POOL);
 }
 
+static void add_key_starts(struct params *p, const struct emitter *e)
+{
+    const struct product one = product_of(1);
+    params_pointer(p, "const int", "cu_kv", PARAM_WORK_DATA, e->key_starts - 1);
+    params_product(p, "cu_kv_step", &one);
+}
+
 void emit_enter(struct params *p, const struct emitter *e)
 {
     static const char *const list[] = {"cu_q", "cu_kv", "used_kv"};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        params_list(p, e->sig, list[i]);
+        if (strcmp(list[i], "cu_kv") == 0 && e->key_starts > 0)
+            add_key_starts(p, e);
+        else
+            params_list(p, e->sig, list[i]);
     if (keys_have_pages(e))
         add_pages(p, e);
     text_add(p->out,
@@ -110,7 +130,7 @@ void emit_enter_end(const struct emitter *e)
 void emit_call_sizes(struct params *p, const struct emitter *e)
 {
     if (has_sequences(e))
-        params_sequence_sizes(p);
+        params_sequence_sizes(p, keys_of_call(e));
     else
         params_sizes(p);
 }
@@ -138,7 +158,7 @@ static void enter_gradients(const struct emitter *e, struct text_buf *out)
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && grad_wanted(e, i); d++)
-            if (lathe__dim_is(in->dim[d], SYM_Q) || lathe__dim_is(in->dim[d], SYM_KV))
+            if (lathe__dim_is(in->dim[d], SYM_Q) || (lathe__dim_is(in->dim[d], SYM_KV) && !e->problem->paged))
                 text_add(out, "        g.d_%s += first_%s * g.s%d_%s;\n", in->name,
                          in->dim[d].sym == SYM_Q ? "q" : "kv", d, in->name);
     }
@@ -179,7 +199,11 @@ void emit_enter_dq(struct params *p, const struct emitter *e, bool queries)
 }
 
 /* Of a gradient; what has none of tokens has one for each sequence, and not for each batch. */
-const struct sig_dim *gradient_dim(const struct emitter *e, int input, int d)
+struct sig_dim gradient_dim(const struct emitter *e, int input, int d)
 {
-    return has_sequences(e) ? &e->sig->arg[gradient_of_input(e, input)].dim[d] : &e->w->input[input].dim[d];
+    struct sig_dim dim =
+        has_sequences(e) ? e->sig->arg[gradient_of_input(e, input)].dim[d] : e->w->input[input].dim[d];
+    if (e->problem->paged && dim.paged != SYM_ONE)
+        dim.sym = dim.paged;
+    return dim;
 }

@@ -117,9 +117,8 @@ void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t t
     }
 }
 
-/* A token as the tensor has it. */
-static void view_token(const struct host_head *head, enum mod which, const struct host_view *view, int64_t b,
-                       int64_t tensor_head, int64_t token, int n, double *out)
+void host_token(const struct host_head *head, enum mod which, const struct host_view *view, int64_t b,
+                int64_t tensor_head, int64_t token, int n, double *out)
 {
     const bool paged = head->page > 0 && (which == MOD_KEY || which == MOD_VALUE);
     const int64_t first = paged ? head->call->page[token / head->page] : b;
@@ -133,10 +132,10 @@ static lathe_status load_token(struct host_head *head, enum mod which, const str
 {
     const int n_stages = head->call->ir->mod[which].n_stages;
     if (n_stages == 0) {
-        view_token(head, which, view, b, tensor_head, token, n, out);
+        host_token(head, which, view, b, tensor_head, token, n, out);
         return LATHE_OK;
     }
-    view_token(head, which, view, b, tensor_head, token, n, head->vector.stage[0]);
+    host_token(head, which, view, b, tensor_head, token, n, head->vector.stage[0]);
     host_mod_enter(head, which, b, tensor_head, token);
     const lathe_status status = host_mod(&head->vector, which, n, err);
     if (status == LATHE_OK)
@@ -152,7 +151,7 @@ static lathe_status load_pair(struct host_head *head, enum mod which, int64_t b,
     const lathe_status status =
         load_token(head, which, key ? &head->k_in : &head->q_in, b, tensor_head, token, head->d1, out, err);
     if (head->d > head->d1)
-        view_token(head, which, key ? &head->k2_in : &head->q2_in, b, tensor_head, token, head->d - head->d1,
+        host_token(head, which, key ? &head->k2_in : &head->q2_in, b, tensor_head, token, head->d - head->d1,
                    out + head->d1);
     return status;
 }

@@ -24,6 +24,8 @@ struct attention_gradient {
     int empty_final[MAX_STATE];
     struct host_mod_graphs mods;
     struct host_given given;
+    double *pool[MOD_COUNT]; /* of keys in pages: sums of what k, with k2 behind it, and v get, [pool, h_kv,
+                                page, dim]; NULL: not wanted, or keys have places of their own */
 };
 
 /* The epilogue of the starting state: of a row without live pairs, too, a final may follow from inputs. */
@@ -272,6 +274,17 @@ static lathe_status query_head(struct row_gradient *a, int64_t batch, int64_t h,
     return status;
 }
 
+/* Sequences that share a page add to it. */
+static void add_to_page(const struct row_gradient *a, enum mod which, int64_t token, int n,
+                        const double *grad)
+{
+    const struct host_head *head = &a->head;
+    const int64_t line = a->call->page[token / head->page] * host_dim(a->call, SYM_H_KV) + head->h_kv;
+    double *sum = a->b->pool[which];
+    for (int e = 0; e < n && sum; e++)
+        sum[(line * head->page + token % head->page) * n + e] += grad[e];
+}
+
 /* Through the key or value mod, and out. */
 static lathe_status keys_out(struct row_gradient *a, enum mod which, const struct host_view *in,
                              const struct host_view *out, int n, double *sum, lathe_error *err)
@@ -281,9 +294,11 @@ static lathe_status keys_out(struct row_gradient *a, enum mod which, const struc
     lathe_status status = LATHE_OK;
     for (int64_t token = 0; token < head->len_kv && status == LATHE_OK; token++) {
         double *grad = sum + token * n;
-        host_view_load(in, head->b, head->h_kv, token, columns, head->vector.stage[0]);
+        host_token(head, which, in, head->b, head->h_kv, token, columns, head->vector.stage[0]);
         status = mod_backward(a, which, head->h_kv, token, columns, grad, err);
-        if (status == LATHE_OK && out->data)
+        if (status == LATHE_OK && head->page > 0)
+            add_to_page(a, which, token, n, grad);
+        else if (status == LATHE_OK && out->data)
             host_view_store(out, head->b, head->h_kv, token, columns, grad);
     }
     return status;
@@ -293,7 +308,7 @@ static lathe_status keys_out(struct row_gradient *a, enum mod which, const struc
 static void second_keys_out(const struct row_gradient *a)
 {
     const struct host_head *head = &a->head;
-    for (int64_t token = 0; token < head->len_kv && a->dk2.data; token++)
+    for (int64_t token = 0; token < head->len_kv && a->dk2.data && head->page == 0; token++)
         host_view_store(&a->dk2, head->b, head->h_kv, token, head->d - head->d1,
                         a->dk_sum + token * head->d + head->d1);
 }
@@ -395,6 +410,59 @@ static void clear_unused(const struct host_call *call, const char *name, int64_t
     free(zeros);
 }
 
+/* ---- attention: keys in pages ------------------------------------------------------------------ */
+
+/* Elements of a row of such sums. */
+static int64_t pool_row(const struct host_call *call, enum mod which)
+{
+    const int64_t second = which == MOD_KEY && call->ir->qk2 ? host_dim(call, SYM_D2) : 0;
+    return which == MOD_KEY ? host_dim(call, SYM_D) + second : host_dim(call, SYM_D_V);
+}
+
+static int64_t pool_rows(const struct host_call *call)
+{
+    return host_dim(call, SYM_POOL) * host_dim(call, SYM_H_KV) * host_dim(call, SYM_PAGE);
+}
+
+static lathe_status pools_open(struct attention_gradient *b, lathe_error *err)
+{
+    const struct host_call *call = &b->g.call;
+    const bool wanted[MOD_COUNT] = {[MOD_KEY] = host_arg(call, "dk") || host_arg(call, "dk2"),
+                                    [MOD_VALUE] = host_arg(call, "dv") != NULL};
+    for (int which = MOD_KEY; which <= MOD_VALUE; which++) {
+        if (!wanted[which] || !call->problem.paged)
+            continue;
+        b->pool[which] =
+            calloc((size_t)(pool_rows(call) * pool_row(call, (enum mod)which)) + 1, sizeof(double));
+        if (!b->pool[which])
+            return host_out_of_memory(err);
+    }
+    return LATHE_OK;
+}
+
+/* n elements of each row of the sums, from number `first` on, as the gradient of that name. */
+static void store_pool(const struct attention_gradient *b, enum mod which, const char *name, int64_t first,
+                       int64_t n)
+{
+    const struct host_call *call = &b->g.call;
+    const int64_t page = host_dim(call, SYM_PAGE);
+    const int64_t heads = host_dim(call, SYM_H_KV);
+    struct host_view view;
+    host_view_make(&view, host_arg(call, name), 4);
+    for (int64_t row = 0; row < pool_rows(call) && view.data; row++)
+        host_view_store(&view, row / page / heads, row / page % heads, row % page, n,
+                        b->pool[which] + row * pool_row(call, which) + first);
+}
+
+/* Pages that no key in use lies in get 0. */
+static void pools_store(const struct attention_gradient *b)
+{
+    const int64_t d = host_dim(&b->g.call, SYM_D);
+    store_pool(b, MOD_KEY, "dk", 0, d);
+    store_pool(b, MOD_KEY, "dk2", d, b->g.call.ir->qk2 ? host_dim(&b->g.call, SYM_D2) : 0);
+    store_pool(b, MOD_VALUE, "dv", 0, host_dim(&b->g.call, SYM_D_V));
+}
+
 static lathe_status every_sequence(struct attention_gradient *b, lathe_error *err)
 {
     struct sequences s;
@@ -402,7 +470,9 @@ static lathe_status every_sequence(struct attention_gradient *b, lathe_error *er
     struct sequence *one = status == LATHE_OK ? malloc(sizeof *one) : NULL;
     if (status == LATHE_OK && !one)
         status = host_out_of_memory(err);
-    if (status == LATHE_OK && host_arg(&b->g.call, "used_kv")) {
+    if (status == LATHE_OK)
+        status = pools_open(b, err);
+    if (status == LATHE_OK && host_arg(&b->g.call, "used_kv") && !b->g.call.problem.paged) {
         clear_unused(&b->g.call, "dk", host_dim(&b->g.call, SYM_D));
         clear_unused(&b->g.call, "dv", host_dim(&b->g.call, SYM_D_V));
     }
@@ -411,6 +481,8 @@ static lathe_status every_sequence(struct attention_gradient *b, lathe_error *er
         sequence_gradients(&b->g, &s, i);
         status = every_head(b, &one->call, 1, err);
     }
+    if (status == LATHE_OK && b->g.call.problem.paged)
+        pools_store(b);
     free(one);
     sequences_close(&s);
     return status;
@@ -423,6 +495,8 @@ static void graphs_free(struct attention_gradient *b)
     host_graph_free(&b->empty);
     host_mod_graphs_free(&b->mods);
     host_given_close(&b->given);
+    free(b->pool[MOD_KEY]);
+    free(b->pool[MOD_VALUE]);
 }
 
 lathe_status host_attention_backward(const struct host_request *r, lathe_error *err)

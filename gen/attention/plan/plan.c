@@ -177,6 +177,11 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
             why, REASON_BYTES,
             "k is of 8 bits, and this template copies k2 behind it; attention_mla reads k2 apart, of f16 "
             "and bf16, where its rows are aligned, and the host device takes both");
+    else if (plan->attention.d2 == 0 && r->problem->paged && r->pass == LATHE_BACKWARD)
+        snprintf(
+            why, REASON_BYTES,
+            "q2 and k2 are copied behind q and k, and gradients back, which keys in pages do not go with; "
+            "give k, k2 and v with a place for each key; the host device takes both");
     else if (plan->attention.d2 == 0 && r->problem->paged)
         snprintf(
             why, REASON_BYTES,

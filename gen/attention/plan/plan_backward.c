@@ -253,6 +253,16 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
 
+static void say_pages(const struct kernel_request *r, struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    if (r->problem->paged)
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; keys are copied out of their pages, which costs their bytes twice, and gradients, in f32, "
+            "are added to pages in the order of the table");
+}
+
 bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why,
                     bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
                                  struct plan *plan))
@@ -273,6 +283,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
     plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
     plan_say_copies(r, plan);
+    say_pages(r, plan);
     plan_say_pair(r, plan);
     return true;
 }

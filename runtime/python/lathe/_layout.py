@@ -11,6 +11,7 @@ from ._signature import Argument
 LAYOUTS = ("bhsd", "bshd", "thd")
 _HEADS = ("h", "h_kv", "h_k")
 _TOKENS = ("q", "kv", "t")
+_POOLS = ("k", "v", "k2", "dk", "dv", "dk2")
 
 
 def check_layout(layout: str, op_name: str, kind: str) -> None:
@@ -54,7 +55,7 @@ def to_library(
     places = order(layout, op, argument)
     if layout == "bhsd" or places == tuple(range(len(argument.dims))):
         return tuple(shape), tuple(strides)
-    if argument.name in ("k", "v") and len(shape) == len(argument.dims) > len(places):
+    if argument.name in _POOLS and len(shape) == len(argument.dims) > len(places):
         return tuple(shape), tuple(strides)  # pools of pages, beside packed queries
     if len(shape) != len(places):
         raise c.ArgumentError(
@@ -70,9 +71,10 @@ def to_library(
     return tuple(sizes), tuple(steps)
 
 
-def to_user(layout: str, op, argument: Argument, shape: tuple) -> tuple:
-    """The shape of a result as the caller has it."""
-    if len(shape) != len(argument.dims):
+def to_user(layout: str, op, argument: Argument, shape: tuple, paged: bool = False) -> tuple:
+    """The shape of a result as the caller has it. paged: keys lie in pages, and beside packed queries so do their
+    gradients, in pools as the library has them."""
+    if len(shape) != len(argument.dims) or (paged and layout == "thd" and argument.name in _POOLS):
         return shape
     return tuple(shape[place] for place in order(layout, op, argument))
 

@@ -146,9 +146,10 @@ class Signature:
     def result_shape(self, argument: Argument, shapes: Mapping[str, Sequence[Any]], sizes: Mapping[str, Any],
                      absent: set[str]) -> tuple | None:  # fmt: skip
         """None: a size is not known, since an operand is missing. shapes: of operands, which `sizes` are made of; an
-        input of a call that has some of all heads or keys has all of them, and so has its gradient."""
+        input of a call that has some of all heads or keys has all of them, and so has its gradient; that of a pool of
+        pages is such a pool."""
         of = argument.name[1:]
-        if self.which == c.BACKWARD and of in shapes and self.by_name[of].is_input:
+        if self.which == c.BACKWARD and of in shapes and (self.by_name[of].is_input or "pages" in shapes):
             return tuple(shapes[of])
         dims = argument.dims
         while argument.leading_optional and dims and dims[0].name in absent:

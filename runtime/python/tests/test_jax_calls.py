@@ -256,6 +256,15 @@ def test_thd_of_keys_in_pages(rng):
     packed = {"cu_q": [0, 1, 3], "used_kv": [20, 7], "pages": [[2, 0], [1, 3]]}
     o = lathe.jax.wrap("causal", layout="thd")(q, pool, pool, **packed)
     same(o, turn(lathe.jax.wrap("causal")(turn(q[None]), pool, pool, **packed))[0])
+    grads = jax.jit(
+        jax.grad(lambda q, k, v: lathe.jax.wrap("causal", layout="thd")(q, k, v, **packed).sum(), argnums=(0, 1, 2))
+    )(q, pool, pool)
+    ones = np.ones((1, 2, 3, 8), np.float32)
+    lists = {name: np.array(values, np.int32) for name, values in packed.items()}
+    wanted = lathe.load("causal").backward(np.array(turn(q[None])), np.array(pool), np.array(pool), do=ones, **lists)
+    for given, of in zip(grads, (turn(wanted.dq)[0], wanted.dk, wanted.dv)):
+        assert given.shape == of.shape
+        np.testing.assert_allclose(given, of, atol=1e-5)
 
 
 def test_scalars_that_are_constants_of_the_program_keep_their_sign():

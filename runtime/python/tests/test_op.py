@@ -186,6 +186,29 @@ def test_keys_in_pages(qkv):
         lathe.load("causal")(q, *pools, pages=table + 2, used_kv=used)
 
 
+def test_gradients_of_keys_in_pages(rng):
+    """Where the keys lie, and added where two sequences have a page in common."""
+    table, used = np.array([[2, 0, 5], [2, 4, 6], [1, 3, 7]], np.int32), np.array([12, 7, 0], np.int32)
+    q, do = (rng.standard_normal((3, 4, 5, 8)) for _ in range(2))
+    pools = [rng.standard_normal((9, 2, 4, 8)) for _ in range(2)]
+    causal = lathe.load("causal")
+    found = causal.backward(q, *pools, do=do, pages=table, used_kv=used)
+    in_rows = (np.stack([np.concatenate([pool[i] for i in line], 1) for line in table]) for pool in pools)
+    dense = causal.backward(q, *in_rows, do=do, used_kv=used)
+    near(found.dq, dense.dq)
+    for pool, rows in ((found.dk, dense.dk), (found.dv, dense.dv)):
+        wanted = np.zeros_like(pool)
+        for b, line in enumerate(table):
+            for m, page in enumerate(line):
+                wanted[page] += rows[b, :, 4 * m : 4 * m + 4]
+        near(pool, wanted)
+        assert np.any(wanted[2]) and not np.any(pool[[1, 3, 6, 7, 8]]) and not np.any(pool[4, :, 3])
+    mine = [np.full((9, 4, 2, 8), np.nan).transpose(0, 2, 1, 3) for _ in range(2)]  # of other strides than k and v
+    causal.backward(q, *pools, do=do, pages=table, used_kv=used, dk=mine[0], dv=mine[1])
+    near(mine[0], found.dk)
+    near(mine[1], found.dv)
+
+
 # ---- layouts -------------------------------------------------------------------------------------------------------
 
 

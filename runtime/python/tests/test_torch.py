@@ -211,6 +211,33 @@ def test_layout_thd_of_packed_sequences(qkv):
     same(attend(*flat, cu_q=cu).view(2, 6, 2, 8).transpose(1, 2), plain(*qkv))
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd", "thd"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_keys_in_pages(layout, compiled):
+    """Pools have heads and tokens as the layout says, but beside packed queries as the library has them."""
+    torch.manual_seed(2)
+    table = torch.tensor([[2, 0], [2, 4], [1, 3]], dtype=torch.int32)
+    lists = {"pages": table, "used_kv": torch.tensor([8, 6, 0], dtype=torch.int32)}
+    q, do = (torch.randn(3, 4, 5, 8, dtype=torch.float64) for _ in range(2))
+    pools = [torch.randn(6, 2, 4, 8, dtype=torch.float64) for _ in range(2)]
+    turned = (lambda t: t.transpose(1, 2).contiguous()) if layout != "bhsd" else lambda t: t
+    rows = (lambda t: turned(t).reshape(15, 4, 8)) if layout == "thd" else turned
+    in_pool = turned if layout == "bshd" else lambda t: t
+    if layout == "thd":
+        lists["cu_q"] = torch.tensor([0, 5, 10, 15], dtype=torch.int32)
+    attend = lathe.torch.wrap("causal", layout=layout)
+    call = torch.compile(attend, backend="aot_eager") if compiled else attend
+    leaves = [t.clone().requires_grad_() for t in (rows(q), *map(in_pool, pools))]
+    call(*leaves, **lists).backward(rows(do))
+
+    dense = [q.clone().requires_grad_(), *(p.clone().requires_grad_() for p in pools)]
+    keys = [p[table.long()].transpose(1, 2).reshape(3, 2, 8, 8) for p in dense[1:]]
+    lathe.torch.wrap("causal")(dense[0], *keys, used_kv=lists["used_kv"]).backward(do)
+    same(leaves[0].grad, rows(dense[0].grad))
+    same(leaves[1].grad, in_pool(dense[1].grad))
+    same(leaves[2].grad, in_pool(dense[2].grad))
+
+
 def test_strides_are_taken_as_they_are(qkv):
     q, k, v = (t.detach() for t in qkv)
     attend = lathe.torch.wrap("causal")

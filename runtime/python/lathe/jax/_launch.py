@@ -82,7 +82,7 @@ class _Prepared:
                 raise c.ArgumentError(f"{work.op.name}: the size of '{name}' does not follow from the arrays given")
             asked = dict(work.dtypes).get(name)
             code = signature.result_dtype(argument, dtypes) if asked is None else dtype_code(np.dtype(asked), name)
-            user = _layout.to_user(work.layout, work.op, argument, shape)
+            user = _layout.to_user(work.layout, work.op, argument, shape, "pages" in shapes)
             if argument.kept_by in shapes:
                 self.kept.append(len(self.made))
             self.made.append(jax.ShapeDtypeStruct(user, _DTYPES[code]))

@@ -58,8 +58,8 @@ class Layout:
     def to_library(self, argument: Argument, shape, strides) -> tuple[tuple, tuple]:
         return _layout.to_library(self.name, self.op, argument, shape, strides)
 
-    def to_user(self, argument: Argument, shape: tuple) -> tuple:
-        return _layout.to_user(self.name, self.op, argument, shape)
+    def to_user(self, argument: Argument, shape: tuple, paged: bool) -> tuple:
+        return _layout.to_user(self.name, self.op, argument, shape, paged)
 
     def shape_text(self, argument: Argument) -> str:
         return _layout.shape_text(self.name, self.op, argument)
@@ -191,7 +191,7 @@ class Pass:
         operands = _Operands(self, given, tensors, pointers)
         made = []
         for argument, (shape, code) in zip(self.results, self._result_forms(operands.forms)):
-            user = self.layout.to_user(argument, shape)
+            user = self.layout.to_user(argument, shape, "pages" in operands.forms)
             strides = compact(user)
             operands.results.append(Tensor(argument.name, code, *self.layout.to_library(argument, user, strides)))
             made.append((user, strides, DTYPES[code]))
@@ -258,7 +258,7 @@ class Pass:
         """Results without data, under torch.compile: sizes may be symbols."""
         forms = {a.name: self.form_of(a, t) for a, t in zip(given.arguments, tensors)}
         return tuple(
-            tensors[0].new_empty(self.layout.to_user(a, shape), dtype=DTYPES[code])
+            tensors[0].new_empty(self.layout.to_user(a, shape, "pages" in forms), dtype=DTYPES[code])
             for a, (shape, code) in zip(self.results, self._result_forms(forms))
         )
 
