@@ -6,7 +6,8 @@
 
 Each rank has some tokens of every sequence. All layers but attention are the model's own (gpt.py) and do not notice;
 attention is told by `wrap` how tokens are shared out. Ten steps of training, each beside that of a model which has all
-tokens: the losses differ by rounding only, or the exit code is 1.
+tokens: gradients of the first step and losses differ by rounding only, or the exit code is 1. What rounding does is told
+by a third model, of which attention is off by it at random: training makes more of it with each step.
 
     heads    tokens rank after rank; attention has all tokens of some heads
     gather   zigzag, for which a causal mask makes even work; attention has the keys and values of all ranks
@@ -29,6 +30,7 @@ from torch.nn import functional as F
 
 ORDER = {"heads": "contiguous", "gather": "zigzag", "ring": "zigzag", "states": "contiguous", "keys": "contiguous"}
 LINE_END = 10
+ALLOWED = 10.0  # times what rounding at random does: the largest of a few draws against that of others
 
 
 class Attention:
@@ -37,6 +39,7 @@ class Attention:
     def __init__(self, spec, scheme=None, group=None):
         self.document = spec == "document"
         self.inputs = {}
+        self.noise = None
         if scheme:
             of_prompt = "gather" if scheme == "keys" else scheme
             self.attend = ld.wrap(spec, group, scheme=of_prompt, order=ORDER[scheme], layout="bshd")
@@ -50,7 +53,11 @@ class Attention:
             self.inputs = {"doc": (ends.cumsum(1) - ends).int()}
 
     def __call__(self, q, k, v):
-        return self.attend(q, k, v, **self.inputs)
+        o = self.attend(q, k, v, **self.inputs)
+        if self.noise is None:
+            return o
+        unit = torch.finfo(o.dtype).eps / 2
+        return o * (1 + unit * torch.empty_like(o).normal_(generator=self.noise))
 
 
 # ---- training -----------------------------------------------------------------------------------------------------
@@ -100,6 +107,14 @@ class Alone:
         return loss.item()
 
 
+class Rounded(Alone):
+    """The same, whose attention is off by rounding."""
+
+    def __init__(self, o, scheme):
+        super().__init__(o, scheme)
+        self.attention.noise = torch.Generator(o.device).manual_seed(o.seed)
+
+
 def make_model(o, attention):
     torch.manual_seed(o.seed)
     model = gpt.GPT(o, attention).to(o.device)
@@ -111,14 +126,44 @@ def precision(o):
 
 
 def train(o, shared):
+    """Of each step the loss, of the first one the gradients too."""
     optimizer = torch.optim.SGD(shared.model.parameters(), lr=o.rate)  # Adam would not notice gradients twice as large
-    for _, (tokens, targets) in zip(range(o.steps), gpt.batches(o)):
+    for number, (tokens, targets) in zip(range(o.steps), gpt.batches(o)):
         with precision(o):
             loss = shared.loss(tokens, targets)
         loss.backward()
-        yield shared.finish(loss)
+        of_all = shared.finish(loss)
+        yield of_all, [] if number else [whole(p.grad) for p in shared.model.parameters()]
         optimizer.step()
         optimizer.zero_grad()
+
+
+def whole(gradient):
+    """Of FSDP a rank has a part."""
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient.clone()
+
+
+def apart(gradients, others):
+    """Largest difference of a parameter's gradients, by their norm."""
+    return max((float((a - b).norm() / b.norm()) for a, b in zip(gradients, others)), default=0.0)
+
+
+def compare_training(o, scheme):
+    """What differs by more than rounding, or "". Once it alone makes losses differ by o.rounding, they tell nothing."""
+    wrong, by_rounding = "", 0.0
+    runs = (train(o, kind(o, scheme)) for kind in (Shared, Alone, Rounded))
+    for step, ((loss, gradients), (alone, of_one), (rounded, of_rounded)) in enumerate(zip(*runs)):
+        by_rounding = max(by_rounding, abs(rounded - alone), o.least * abs(alone))
+        allowed = [ALLOWED * x for x in (by_rounding, max(apart(of_rounded, of_one), o.least))]
+        differ = [abs(loss - alone), apart(gradients, of_one)]
+        if dist.get_rank() == 0:
+            words = f"  gradients {differ[1]:.1e} ({allowed[1]:.1e})" if gradients else ""
+            print(f"{scheme:6} step {step}  loss {loss:.6f}  of one rank {alone:.6f}: {differ[0]:.1e} apart "
+                  f"({allowed[0]:.1e} by rounding){words}", flush=True)  # fmt: skip
+        for what, error, bound in zip(("losses", "gradients"), differ, allowed):
+            if not error <= bound and by_rounding <= o.rounding:
+                wrong = wrong or f"{what} of step {step} differ by {error}, where rounding allows {bound}"
+    return wrong
 
 
 # ---- what follows a prompt ----------------------------------------------------------------------------------------
@@ -170,20 +215,15 @@ def follow_alone(o, tokens, targets, prompt):
 # ---- ranks --------------------------------------------------------------------------------------------------------
 
 
-def compare(o, scheme):
-    """The largest difference between losses of all ranks and of one."""
-    if scheme == "keys":
-        tokens, targets = next(gpt.batches(o))
-        prompt = o.length - o.steps
-        losses, wanted = (f(o, tokens, targets, prompt) for f in (follow, follow_alone))
-    else:
-        losses, wanted = (train(o, kind(o, scheme)) for kind in (Shared, Alone))
+def compare_following(o):
     worst = 0.0
-    for step, (loss, alone) in enumerate(zip(losses, wanted)):
+    tokens, targets = next(gpt.batches(o))
+    prompt = o.length - o.steps
+    for step, (loss, alone) in enumerate(zip(*(f(o, tokens, targets, prompt) for f in (follow, follow_alone)))):
         worst = max(worst, abs(loss - alone))
         if dist.get_rank() == 0:
-            print(f"{scheme:6} step {step}  loss {loss:.6f}  of one rank {alone:.6f}", flush=True)
-    return worst
+            print(f"keys   step {step}  loss {loss:.6f}  of one rank {alone:.6f}", flush=True)
+    return "" if worst <= o.rounding else f"losses differ by {worst}"
 
 
 def run(rank, o, store=None):
@@ -195,8 +235,8 @@ def run(rank, o, store=None):
     where = {"init_method": f"file://{store}", "rank": rank, "world_size": o.ranks} if store else {}
     dist.init_process_group("gloo" if o.device == "cpu" else "nccl", **where)
     o.length = o.tokens * dist.get_world_size()
-    worst = {scheme: compare(o, scheme) for scheme in o.scheme.split(",")}
-    wrong = [f"{scheme}: losses differ by {error}" for scheme, error in worst.items() if not error <= o.rounding]
+    said = {s: compare_following(o) if s == "keys" else compare_training(o, s) for s in o.scheme.split(",")}
+    wrong = [f"{scheme}: {what}" for scheme, what in said.items() if what]
     dist.destroy_process_group()
     if wrong:
         sys.exit("\n".join(wrong))
@@ -222,6 +262,7 @@ def read_options(words=None):
     o.ranks = o.ranks or (2 if on_cpu else torch.cuda.device_count())
     o.by, o.words, o.seed, o.rate = "torch", 256, 1, 0.2 if on_cpu else 0.01
     o.dtype, o.rounding = (torch.float64, 1e-5) if on_cpu else (torch.bfloat16, 1e-2)
+    o.least = 2 * torch.finfo(torch.float32).eps  # losses are f32
     return o
 
 

@@ -381,6 +381,32 @@ def _linear(op, lengths, with_state, **more):
         close(given, cut(n, gradient), f"{op.name}: d{n}", 1e-8)
 
 
+def states_under_autocast():
+    """Operands are cast as one rank casts them, and states go from rank to rank in f32 as without it."""
+    for name, lengths in (("kda", (4, 6, 3)), ("gla", (4, 6, 3))):
+        op = lathe.load(name)
+        tokens = sum(lengths)
+        given = operands_of(op, tokens, tokens)
+        given |= drawn(op, given)
+        dim_of = lambda n: next(i for i, d in enumerate(op.forward.by_name[n].dims) if d.name == "t")
+        own = {n: piece(x, dim_of(n), lengths).float() for n, x in given.items()}
+        short = {n: x.bfloat16() if n in ("q", "k", "v") else x for n, x in own.items()}
+        attend = ld.wrap(op, results=("o", "state_out"))
+        wanted = gradients_of(attend, short)
+        with torch.autocast(given["q"].device.type, torch.bfloat16):
+            for operands in (short, own):
+                for x, y in zip(gradients_of(attend, operands), wanted):
+                    assert torch.equal(x, y.to(x.dtype)), f"{name}: {(x - y).abs().max()}"
+
+
+def gradients_of(attend, given):
+    """Results, and gradients of q, k and v."""
+    given = {n: x.detach().requires_grad_(n in ("q", "k", "v")) for n, x in given.items()}
+    o, state = attend(**given)
+    torch.autograd.backward([o, state], [torch.ones_like(o), torch.ones_like(state)])
+    return o, state, *(given[n].grad for n in ("q", "k", "v"))
+
+
 def placed():
     """DTensors on meshes of one and two dims, beside one rank; results and gradients lie as q does."""
     from torch.distributed.device_mesh import init_device_mesh

@@ -169,6 +169,10 @@ def test_linear_attention_of_three_ranks(three):
     three.run(cases.linear_is_whole, ["gla", "kda"], (0, 5, 0), (), False)
 
 
+def test_states_under_autocast(three):
+    three.run(cases.states_under_autocast)
+
+
 def test_placements_of_dtensors(two):
     two.run(cases.placed)
 

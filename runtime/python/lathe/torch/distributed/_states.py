@@ -14,6 +14,7 @@ import torch
 from ... import _library as c
 from ..._nature import Nature, counts_tokens, nature
 from ..._op import Op
+from .._function import wrap
 from ._attention import context_for
 from ._problem import Problem
 from ._ranks import added
@@ -113,8 +114,8 @@ class Work:
         return self.state_behind({**given, "v": v.new_zeros(*v.shape[:3], d)}, State(one)).s
 
     def through(self, turn: torch.Tensor, state: State, back: bool = False) -> State:
-        if self.nature.mixes:
-            return State((turn.mT if back else turn) @ state.s)
+        if self.nature.mixes:  # in f64, which neither autocast nor TF32 takes for a shorter type
+            return State(((turn.mT if back else turn).double() @ state.s.double()).to(self.dtype))
         return State(turn * state.s, None if state.z is None else turn[..., 0] * state.z)
 
     def gathered(self, state: State, *more: torch.Tensor) -> list[list]:
@@ -254,6 +255,8 @@ def states(p: Problem, results: tuple[str, ...]) -> list:
         raise c.UnsupportedError(f"{p.op.name}: heads and tokens of linear attention are not both shared out")
     wants_state = any(n in results for n in ("state_out", "norm_out"))
     names = tuple(p.tensors)
-    made = States.apply(Work(p, names), wants_state, *p.tensors.values())
+    cast = wrap(p.op).autocast(names, tuple(p.tensors.values()))
+    p.tensors = dict(zip(names, cast))
+    made = States.apply(Work(p, names), wants_state, *cast)
     by_name = dict(zip(RESULTS, made))
     return [by_name[n] for n in results]
