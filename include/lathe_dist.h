@@ -150,6 +150,12 @@ typedef struct lathe_dist_options {
                             the launch's, on which every other call of a rank runs (pieces of zigzag shards,
                             groups of heads): its first tiles then fill what the last ones of the call before
                             leave idle. It takes the workspace of a kernel once more. NULL: none */
+    int32_t parallel; /* 1: states, forward: no rank waits for the state ahead of its tokens. One call of the
+                        spec with d + d_v value channels, at most 256, from a state of 0 beside the unit
+                        matrix, leaves o0 and r of each token, and of all B and T: o = o0 + r S, S behind = B
+                        + T S. One all-gather of B and T, and each rank has its S. Not for f16, whose r would
+                        be below its range where gates are strong, nor for specs whose o is no such sum. o0
+                        and r are rounded to the dtype of o before they are added. 0: serially */
 } lathe_dist_options;
 
 typedef struct lathe_dist lathe_dist;

@@ -129,3 +129,32 @@ bool linear_is_reverse(const struct ir *ir)
 {
     return ir->linear.reverse;
 }
+
+static bool has_input_by_value(const struct ir *ir)
+{
+    for (int i = 0; i < ir->n_inputs; i++)
+        for (int d = 0; d < ir->input[i].n_dims; d++)
+            if (ir->input[i].dim[d].sym == SYM_D_V)
+                return true;
+    return false;
+}
+
+bool linear_reads_by_rows(const struct ir *ir, char *why, size_t size)
+{
+    const int width = width_line(ir);
+    why[0] = 0;
+    if (ir->mod[MOD_OUTPUT].n_stages > 0)
+        snprintf(why, size,
+                 "output_mod makes something of o that is no sum of what it makes of the parts of o");
+    else if (ir->linear.normalise)
+        snprintf(why, size, "with normalise o is divided by what all tokens ahead of it add up to");
+    else if (linear_decay_form(ir) == DECAY_VALUE)
+        snprintf(why, size, "its decay is by value channel, and no row times a state then");
+    else if (ir->mod[MOD_VALUE].n_stages > 0)
+        snprintf(why, size, "value_mod would be applied to rows of d + d_v channels; apply it to v outside");
+    else if (has_input_by_value(ir))
+        snprintf(why, size, "it has an input over d_v, and its rows would be of d + d_v channels");
+    else if (width >= 0)
+        snprintf(why, size, "line %d of the spec reads at.d_v, which would be d + d_v", width);
+    return why[0] == 0;
+}

@@ -20,5 +20,8 @@ enum carry {
 /* square: there are as many value channels as key channels. */
 enum carry linear_carry(const struct ir *ir, bool square, char *why, size_t size);
 bool linear_is_reverse(const struct ir *ir);
+/* Is o of a token a row of d numbers times the state S ahead of all tokens, and besides what it is where S is
+   0: o = r S + o0, where more value channels leave r and o0 as they are? Of a spec that can be carried. */
+bool linear_reads_by_rows(const struct ir *ir, char *why, size_t size);
 
 #endif

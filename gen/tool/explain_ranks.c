@@ -85,13 +85,25 @@ static void say_lines(struct facts *f, const char *what, const char *text)
     }
 }
 
+enum ranks_have { OWN_TOKENS, ALL_QUERIES, PARALLEL };
+
 static void explain_one(struct facts *f, lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
                         const struct signature *sig, const struct problem *p, const struct shares *s,
-                        bool whole_q)
+                        enum ranks_have have)
 {
+    static const struct {
+        const char *fact, *what;
+    } SAY[] = {
+        [OWN_TOKENS] = {"every rank has its own tokens", "every one has its own tokens"},
+        [ALL_QUERIES] = {"every rank has all queries", "every one has all queries and its own keys"},
+        [PARALLEL] = {"parallel", "every one has its own tokens, and does not wait (parallel)"},
+    };
+    const bool whole_q = have == ALL_QUERIES;
     const lathe_transport nobody = {.rank = 0, .ranks = s->ranks};
-    const lathe_dist_options options = {
-        .q_tokens = whole_q ? NULL : s->q, .kv_tokens = s->kv, .whole_q = whole_q};
+    const lathe_dist_options options = {.q_tokens = whole_q ? NULL : s->q,
+                                        .kv_tokens = s->kv,
+                                        .whole_q = whole_q,
+                                        .parallel = have == PARALLEL};
     struct rank_call call;
     lathe_dist *dist = NULL;
     lathe_error err = {0};
@@ -99,9 +111,8 @@ static void explain_one(struct facts *f, lathe_ctx *ctx, const lathe_spec *spec,
     const lathe_status status =
         lathe_dist_create(&dist, ctx, spec, pass, &nobody, &options, call.arg, call.n, &err);
     const char *const text = status == LATHE_OK ? lathe_dist_info(dist) : err.text;
-    facts_string(f, whole_q ? "every rank has all queries" : "every rank has its own tokens", text);
-    say_lines(f, whole_q ? "every one has all queries and its own keys" : "every one has its own tokens",
-              text);
+    facts_string(f, SAY[have].fact, text);
+    say_lines(f, SAY[have].what, text);
     lathe_dist_destroy(dist);
 }
 
@@ -134,9 +145,11 @@ int explain_ranks(struct facts *f, const struct options *o, const struct signatu
         status = open_spec(o, &spec, &err);
     if (status == LATHE_OK) {
         facts_open(f, "ranks", '{');
-        explain_one(f, ctx, spec, o->pass, sig, p, &s, false);
+        explain_one(f, ctx, spec, o->pass, sig, p, &s, OWN_TOKENS);
         if (!linear)
-            explain_one(f, ctx, spec, o->pass, sig, p, &s, true);
+            explain_one(f, ctx, spec, o->pass, sig, p, &s, ALL_QUERIES);
+        else if (o->pass == LATHE_FORWARD)
+            explain_one(f, ctx, spec, o->pass, sig, p, &s, PARALLEL);
         facts_close(f);
     }
     lathe_spec_destroy(spec);

@@ -103,6 +103,37 @@ static bool is_square(const struct lathe_dist *d)
     return q && v && q->ndim == 4 && v->ndim == 4 && q->shape[3] == v->shape[3];
 }
 
+/* Do all ranks of linear attention compute in parallel, where that is asked for? */
+static lathe_status check_parallel(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
+{
+    enum { MOST_CHANNELS = 256 };
+    char why[256];
+    const struct tensor *q = find(d, "q");
+    const struct tensor *v = find(d, "v");
+    if (!d->o.parallel)
+        return LATHE_OK;
+    if (which != LATHE_SCHEME_STATES)
+        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel is of scheme states: give 0");
+    if (d->pass == LATHE_BACKWARD)
+        return lathe__fail(err, LATHE_UNSUPPORTED,
+                           "parallel is of the forward pass: give 0 for the backward pass");
+    if (!lathe__spec_reads_by_rows(d->spec, why, sizeof why))
+        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel: %s; parallel = 0 serves it", why);
+    if (v && v->dtype == LATHE_F16)
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "parallel: what strong gates leave of a row is below the range of f16; give bf16, or "
+            "parallel = 0");
+    const int64_t channels = v && v->ndim == 4 ? q->shape[3] + v->shape[3] : 0;
+    if (channels > MOST_CHANNELS)
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "parallel: d + d_v is %lld, and no kernel has more than %d value channels but token "
+            "by token; parallel = 0 serves it",
+            (long long)channels, MOST_CHANNELS);
+    return LATHE_OK;
+}
+
 static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
     char why[256];
@@ -117,6 +148,7 @@ static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which,
         return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
     if (which == LATHE_SCHEME_STATES && d->o.shards != LATHE_SHARDS_CONTIGUOUS)
         return lathe__fail(err, LATHE_UNSUPPORTED, "tokens of a rank follow each other: contiguous shards");
+    TRY(check_parallel(d, which, err));
     TRY(check_whole_q(d, which, err));
     TRY(check_given(d, which, err));
     TRY(check_lists(d, which, err));
@@ -166,15 +198,26 @@ static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const l
 /* ---- which
  * ------------------------------------------------------------------------------------------------- */
 
+/* How ranks of scheme states wait for each other. */
+static const char *order(const struct lathe_dist *d)
+{
+    if (d->scheme != &lathe__dist_states)
+        return "";
+    return d->o.parallel
+               ? "parallel: all ranks compute their tokens at once, with d + d_v value channels, and add "
+                 "what the state ahead of them gives\n"
+               : "serial: a rank computes its o when the ranks ahead of it have left their states\n";
+}
+
 static void describe(struct lathe_dist *d, const char *others)
 {
     (void)lathe__print(
         d->info, sizeof d->info,
         "scheme %s, rank %d of %d, %s shards: a launch sends %zu bytes to other ranks in %d calls, "
         "launches %d kernels, of which %d compute and the others read and write %zu bytes, and takes a "
-        "workspace of %zu bytes\n%s",
+        "workspace of %zu bytes\n%s%s",
         d->scheme->name, d->t.rank, d->t.ranks, d->o.shards == LATHE_SHARDS_ZIGZAG ? "zigzag" : "contiguous",
-        d->sent, d->n_sends, d->n_kernels, d->n_own, d->moved, lathe__dist_bytes(d), others);
+        d->sent, d->n_sends, d->n_kernels, d->n_own, d->moved, lathe__dist_bytes(d), order(d), others);
 }
 
 struct trial {
@@ -261,6 +304,7 @@ static lathe_status try_even(struct lathe_dist *d, lathe_scheme which, struct ev
     forget(&even);
     memcpy(d->map, even.map, sizeof d->map); /* specs that it has parsed */
     d->product = even.product;
+    d->sum = even.sum;
     return out->status;
 }
 

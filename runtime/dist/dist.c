@@ -149,6 +149,7 @@ void lathe_dist_destroy(lathe_dist *dist)
     for (int i = 0; i < MAPS; i++)
         lathe_spec_destroy(dist->map[i]);
     lathe_spec_destroy(dist->product);
+    lathe_spec_destroy(dist->sum);
     lathe__dist_side_close(dist);
     free(dist->kernel);
     free(dist->q_tokens);

@@ -80,6 +80,7 @@ struct lathe_dist {
     struct CUevent_st *event[EVENTS]; /* of side.c; NULL: there is one stream */
     const struct seam *seam;          /* NULL: the driver */
     lathe_spec *product;              /* states: a product of matrices */
+    lathe_spec *sum;                  /* the same, added to rows */
     char info[2048];
 };
 

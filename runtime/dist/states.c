@@ -5,6 +5,11 @@
  * up to its own S, and computes its tokens. What nobody reads is not computed: the first rank, ahead of which
  * is nothing, has its o at once. Backward the same from the end: dS ahead is T' dS behind + C, where C is the
  * gradient of a shard behind which nothing counts.
+ *
+ * Where options.parallel asks for it, a forward pass goes through the tokens of a rank once, and that waits
+ * for nobody: o = o0 + r S for a row r of each token, since each column of S goes its way alone and adds up
+ * with what tokens write. So d columns more, which begin with the unit matrix and write nothing, leave r and
+ * T beside o0 and B.
  */
 #include "runtime/dist/dist.h"
 #include "gen/linear/carry.h"
@@ -24,6 +29,7 @@ struct lead { /* what all ranks know of each other's shards */
     struct tensor like[STATES]; /* shapes, without data */
     struct tensor left[STATES]; /* [ranks,..]: B; then C */
     struct tensor carried;      /* [ranks,seqs,h,d,d_v or d]: T */
+    struct tensor both;         /* parallel: [ranks,seqs,h,d,d_v + d], B and T side by side */
 };
 
 /* Names by STATE and NORM. */
@@ -96,13 +102,14 @@ static void put_states(struct call *c, const struct lead *l, const char *const *
 /* ---- what a shard leaves ----------------------------------------------------------------------------------
  */
 
-/* The shape of o. */
-static struct tensor output(struct walk *w)
+/* A row of `columns` for each token, as o has them. */
+static struct tensor output(struct walk *w, int64_t columns)
 {
     struct tensor t = lathe__dist_arg(w, "v");
     const struct tensor o = lathe__dist_arg(w, "o");
     t.dtype = o.name ? o.dtype : t.dtype;
     t.shape[2] = lathe__dist_arg(w, "q").shape[2]; /* a token may have several rows of v */
+    t.shape[3] = columns;
     return lathe__dist_named(like(w, t), "o");
 }
 
@@ -129,19 +136,21 @@ static lathe_status find_left(struct walk *w, const struct lead *l, bool results
     }
     put_states(&c, l, IN, zero);
     put_states(&c, l, OUT, left);
-    lathe__dist_put(&c, results ? lathe__dist_arg(w, "o") : output(w));
+    lathe__dist_put(&c, results ? lathe__dist_arg(w, "o") : output(w, l->like[STATE].shape[3]));
     if (has_tokens(w))
         TRY(forward_call(w, &c, false));
     w->used = mark;
     return LATHE_OK;
 }
 
-/* Is T of this rank multiplied by anything that is not 0, for anybody? */
-static bool needs_carried(const struct walk *w, const struct lead *l)
+/* Is T of a rank multiplied by anything that is not 0, for anybody? */
+static bool needs_carried(const struct walk *w, const struct lead *l, int rank)
 {
-    const bool ahead = (!l->first || l->begins) && (!l->last || l->ends);
-    const bool back =
-        w->d->pass == LATHE_BACKWARD && (!l->last || l->back_begins) && (!l->first || l->back_ends);
+    const int end = w->d->t.ranks - 1;
+    const bool first = rank == (l->reverse ? end : 0);
+    const bool last = rank == (l->reverse ? 0 : end);
+    const bool ahead = (!first || l->begins) && (!last || l->ends);
+    const bool back = w->d->pass == LATHE_BACKWARD && (!last || l->back_begins) && (!first || l->back_ends);
     return l->carry != CARRY_WHOLE && (ahead || back);
 }
 
@@ -160,12 +169,9 @@ static lathe_status find_carried(struct walk *w, const struct lead *l)
     TRY(lathe__dist_set(w, state[STATE], unit));
     if (l->norm)
         TRY(lathe__dist_zero(w, state[NORM]));
-    struct tensor o = output(w);
-    o.shape[3] = v.shape[3];
-    o = lathe__dist_named(like(w, o), "o");
     TRY(make_zeros(w, v, &v));
     lathe__dist_put(&c, lathe__dist_named(v, "v"));
-    lathe__dist_put(&c, o);
+    lathe__dist_put(&c, output(w, v.shape[3]));
     put_states(&c, l, IN, state);
     put_states(&c, l, OUT, after);
     TRY(forward_call(w, &c, false));
@@ -285,12 +291,25 @@ static lathe_status walk_ranks(struct walk *w, const struct lead *l, bool back, 
     return LATHE_OK;
 }
 
-/* ---- both passes ------------------------------------------------------------------------------------------
+/* ---- what ranks know of each other ------------------------------------------------------------------------
  */
 
 static bool is_given(const struct walk *w, const char *const *name)
 {
     return lathe__dist_arg(w, name[STATE]).name || lathe__dist_arg(w, name[NORM]).name;
+}
+
+/* Columns of each rank's B and T lie side by side. */
+static void place_both(struct walk *w, struct lead *l)
+{
+    struct tensor both = l->like[STATE];
+    const int64_t d = both.shape[2];
+    const int64_t d_v = both.shape[3];
+    both.shape[3] += d;
+    l->carry = CARRY_MIXED;
+    l->both = for_ranks(w, both);
+    l->left[STATE] = lathe__dist_slice(l->both, 4, 0, d_v);
+    l->carried = lathe__dist_slice(l->both, 4, d_v, d);
 }
 
 static void describe_states(struct walk *w, struct lead *l)
@@ -314,8 +333,12 @@ static void describe_states(struct walk *w, struct lead *l)
         l->like[s] =
             (struct tensor){.name = "", .dtype = lathe__dist_wide(v.dtype), .ndim = s == STATE ? 4 : 3};
         memcpy(l->like[s].shape, shape, sizeof shape);
-        if (s == STATE || l->norm)
+        if ((s == STATE && !w->d->o.parallel) || l->norm)
             l->left[s] = for_ranks(w, l->like[s]);
+    }
+    if (w->d->o.parallel) {
+        place_both(w, l);
+        return;
     }
     struct tensor carried = l->like[STATE];
     carried.shape[3] = l->carry == CARRY_MIXED ? carried.shape[2] : carried.shape[3];
@@ -323,14 +346,95 @@ static void describe_states(struct walk *w, struct lead *l)
         l->carried = for_ranks(w, carried);
 }
 
+/* ---- forward, parallel ------------------------------------------------------------------------------------
+ */
+
+/* v beside columns of 0, from a state of 0 beside the unit matrix: o0 and r of each token, B and T of all. */
+static lathe_status find_both(struct walk *w, const struct lead *l, struct tensor rows)
+{
+    const struct tensor own = of_rank(l->both, w->d->t.rank);
+    const struct tensor given = lathe__dist_arg(w, "v");
+    const int64_t d_v = given.shape[3];
+    const int64_t d = own.shape[2];
+    const size_t mark = w->used;
+    struct tensor v = given;
+    struct call c = {0};
+    v.shape[3] += d;
+    v = like(w, v);
+    const struct tensor state = like(w, own);
+    TRY(lathe__dist_copy(w, lathe__dist_slice(v, 3, 0, d_v), given));
+    TRY(lathe__dist_zero(w, lathe__dist_slice(v, 3, d_v, d)));
+    TRY(lathe__dist_zero(w, lathe__dist_slice(state, 3, 0, d_v)));
+    TRY(lathe__dist_set(w, lathe__dist_slice(state, 3, d_v, d), MAP_UNIT));
+    lathe__dist_put(&c, lathe__dist_named(v, "v"));
+    lathe__dist_put(&c, lathe__dist_named(rows, "o"));
+    lathe__dist_put(&c, lathe__dist_named(state, "state"));
+    lathe__dist_put(&c, lathe__dist_named(own, "state_out"));
+    TRY(forward_call(w, &c, false));
+    w->used = mark;
+    return LATHE_OK;
+}
+
+/* o = o0 + r S: tokens read S by r and write nothing. */
+static lathe_status add_state(struct walk *w, struct tensor rows, struct tensor state)
+{
+    static const char TEXT[] =
+        "return linear_attention { scale = 1.0, inputs = { more = tensor('float', 'b', 'h', 't', 'd_v') },\n"
+        "  output_mod = function(o, at, x) return o + x.more(at.b, at.h, at.t, at.i) end }";
+    const struct tensor o = lathe__dist_arg(w, "o");
+    const int64_t d_v = o.shape[3];
+    const struct tensor r = lathe__dist_slice(rows, 3, d_v, rows.shape[3] - d_v);
+    struct tensor k;
+    struct tensor v;
+    struct call c = {0};
+    if (!w->d->sum)
+        TRY(lathe_spec_parse(&w->d->sum, "dist_sum", TEXT, sizeof TEXT - 1, w->err));
+    TRY(make_zeros(w, r, &k));
+    TRY(make_zeros(w, o, &v));
+    lathe__dist_put(&c, lathe__dist_named(r, "q"));
+    lathe__dist_put(&c, lathe__dist_named(k, "k"));
+    lathe__dist_put(&c, lathe__dist_named(v, "v"));
+    lathe__dist_put(&c, lathe__dist_named(lathe__dist_slice(rows, 3, 0, d_v), "more"));
+    lathe__dist_put(&c, lathe__dist_named(state, "state"));
+    lathe__dist_put(&c, o);
+    return lathe__dist_launch_spec(w, w->d->sum, LATHE_FORWARD, &c);
+}
+
+/* Ahead of the first rank's tokens is nothing: its call is the forward pass itself. */
+static lathe_status forward_parallel(struct walk *w)
+{
+    struct lead l;
+    struct tensor state[STATES];
+    struct tensor rows = {.name = ""};
+    describe_states(w, &l);
+    const bool nothing = l.first && !l.begins;
+    if (nothing || !has_tokens(w)) {
+        TRY(find_left(w, &l, nothing));
+        if (!has_tokens(w))
+            TRY(lathe__dist_set(w, of_rank(l.carried, w->d->t.rank), MAP_UNIT));
+    } else {
+        rows = output(w, l.both.shape[4]);
+        TRY(find_both(w, &l, rows));
+    }
+    TRY(gather(w, l.both));
+    TRY(walk_ranks(w, &l, false, IN, OUT, state));
+    return nothing || !has_tokens(w) ? LATHE_OK : add_state(w, rows, state[STATE]);
+}
+
+/* ---- both passes, serially --------------------------------------------------------------------------------
+ */
+
 /* What all need for the states ahead of their tokens. */
 static lathe_status exchange_states(struct walk *w, const struct lead *l, bool results)
 {
+    bool anybody = false;
     TRY(find_left(w, l, results));
-    if (needs_carried(w, l))
+    if (needs_carried(w, l, w->d->t.rank))
         TRY(find_carried(w, l));
     TRY(gather_left(w, l));
-    return l->carry != CARRY_WHOLE ? gather(w, l->carried) : LATHE_OK;
+    for (int r = 0; r < w->d->t.ranks; r++)
+        anybody |= needs_carried(w, l, r);
+    return anybody ? gather(w, l->carried) : LATHE_OK;
 }
 
 static lathe_status forward(struct walk *w)
@@ -400,6 +504,8 @@ static lathe_status backward(struct walk *w)
 
 static lathe_status steps(struct walk *w)
 {
+    if (w->d->o.parallel)
+        return forward_parallel(w);
     return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
 }
 

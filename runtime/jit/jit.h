@@ -79,6 +79,8 @@ bool lathe__spec_is_causal(const lathe_spec *spec);
 /* How a state of linear attention is carried over some tokens: enum carry of gen/linear/carry.h; -1: there is
  * none. square: there are as many value channels as key channels. */
 int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *why, size_t size);
+/* linear_reads_by_rows of gen/linear/carry.h. */
+bool lathe__spec_reads_by_rows(const lathe_spec *spec, char *why, size_t size);
 
 struct lathe_kernel { /* kernel.c */
     atomic_int references;

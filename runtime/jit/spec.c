@@ -41,6 +41,11 @@ int lathe__spec_carry(const lathe_spec *spec, bool square, bool *reverse, char *
     return (int)linear_carry(spec->ir, square, why, size);
 }
 
+bool lathe__spec_reads_by_rows(const lathe_spec *spec, char *why, size_t size)
+{
+    return linear_reads_by_rows(spec->ir, why, size);
+}
+
 static void describe_pass(struct lathe_spec *spec, lathe_pass pass)
 {
     struct signature *sig = &spec->sig[pass];

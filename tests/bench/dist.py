@@ -46,7 +46,7 @@ ABOUT = "`dist.py`, rate of all by as many times that of one (ms of all, of one)
 class Options(ctypes.Structure):  # lathe_dist_options
     _fields_ = [("scheme", ctypes.c_int), ("shards", ctypes.c_int), ("q_tokens", ctypes.c_void_p), ("kv_tokens", ctypes.c_void_p),
                 ("whole_q", ctypes.c_int32), ("heads_at_once", ctypes.c_int32), ("most_bytes", ctypes.c_size_t),
-                ("side", ctypes.c_void_p), ("beside", ctypes.c_void_p)]
+                ("side", ctypes.c_void_p), ("beside", ctypes.c_void_p), ("parallel", ctypes.c_int32)]
 
 
 class Transport(ctypes.Structure):  # lathe_transport, which the library fills
@@ -65,6 +65,7 @@ class Row(NamedTuple):
     backward: bool = True
     side: bool = False  # and calls beside each other
     heads_at_once: int = 0
+    parallel: bool = False
     bars: tuple = ()
 
 
@@ -77,6 +78,9 @@ ROWS = [
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
+    Row("states gated_delta, parallel", "gated_delta", "states", 32768, backward=False, parallel=True, bars=(0.90,)),
+    Row("states kda, parallel", "kda", "states", 32768, backward=False, parallel=True, bars=(0.90,)),
+    Row("states gla, parallel", "gla", "states", 32768, backward=False, parallel=True, bars=(0.90,)),
     Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
     Row("gather causal, 4 heads", "causal", "gather", 16384, zigzag=True, side=True, heads_at_once=4, bars=(0.92, 0.94)),
     Row("heads causal, one stream", "causal", "heads", 16384, bars=(0.92, 0.93)),
@@ -117,7 +121,7 @@ class Scheme:
         self.streams = (torch.cuda.Stream(priority=-1), torch.cuda.Stream()) if row.side else ()
         side, beside = (s.cuda_stream for s in self.streams) if row.side else (None, None)
         options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0), side=side,
-                          beside=beside, heads_at_once=row.heads_at_once)
+                          beside=beside, heads_at_once=row.heads_at_once, parallel=int(row.parallel))
         ctx.check(ctx.library.lathe_dist_create(ctypes.byref(self.handle), ctx.handle, ctx.spec(row.spec), int(backward),
                                                 ctypes.byref(self.transport), ctypes.byref(options), self.args.array,
                                                 self.args.count, ctypes.byref(ctx.error)))
@@ -367,7 +371,7 @@ def measure(world, options):
             if not wrong:
                 rows.setdefault(f"{row.name}, {row.tokens} tokens of each", {})[way] = f"{rate:.3f} ({every:.3f}, {one:.3f})"
             if world.rank == 0:
-                print(f"{row.name:27} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, rate {rate:.3f} "
+                print(f"{row.name:29} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, rate {rate:.3f} "
                       f"(bar {bar:.2f}) error {error:.1e}{' WRONG' if wrong else ''}", flush=True)
         torch.cuda.empty_cache()
         if world.rank == 0 and options.verbose:

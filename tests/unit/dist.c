@@ -37,6 +37,7 @@ struct sweep {
     bool whole_q, zigzag, backward;
     double bound;
     int least, refused; /* specs that are served at least, and refused at most */
+    bool parallel;
 };
 
 static void sweep(const struct sweep *s)
@@ -52,6 +53,7 @@ static void sweep(const struct sweep *s)
         b.options.scheme = s->scheme;
         b.options.whole_q = s->whole_q;
         b.options.shards = s->zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
+        b.options.parallel = s->parallel;
         whole(&b, LATHE_FORWARD);
         if (s->backward)
             whole(&b, LATHE_BACKWARD);
@@ -72,11 +74,12 @@ static void sweep(const struct sweep *s)
     CHECK(served >= s->least && refused <= s->refused);
 }
 
-#define SWEEP(what, ...)                                                                                     \
+#define SWEEP_PARALLEL(what, parallel, ...)                                                                  \
     TEST_TIMEOUT(what, 300)                                                                                  \
     {                                                                                                        \
-        sweep(&(struct sweep){__VA_ARGS__});                                                                 \
+        sweep(&(struct sweep){__VA_ARGS__, parallel});                                                       \
     }
+#define SWEEP(what, ...) SWEEP_PARALLEL(what, false, __VA_ARGS__)
 
 /* kernel_get reads no scalars: all query heads are then those of an input that has all key heads. */
 TEST(a_kernel_for_some_heads_may_be_asked_for_without_data)
@@ -108,6 +111,8 @@ SWEEP(ring_zigzag, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, TOKENS, false, tru
 SWEEP(ring_backward, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, 6, false, false, true, 1e-9, 18, 6)
 SWEEP(ring_zigzag_backward, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, TOKENS, false, true, true, 1e-9, 18, 6)
 SWEEP(states_forward, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, false, 1e-9, 15, 6)
+SWEEP_PARALLEL(states_parallel, true, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, false,
+               1e-9, 14, 12)
 SWEEP(states_backward, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, true, 1e-8, 15, 6)
 
 /* As many ranks as a host has GPUs, more than there are heads among them: shards of one length and of any,
@@ -154,6 +159,32 @@ TEST_TIMEOUT(eight_ranks_with_states, 300)
     }
 }
 
+/* Gates that forget everything, exactly nothing, and either by turns; no state ahead of all tokens and none
+   behind them, or both. */
+TEST(states_of_strong_gates_and_of_none)
+{
+    static const char *const SPEC[] = {"gated_delta", "kda", "gla", "simple_gla", "rwkv7", "rwkv6", "comba"};
+    static const double GATE[] = {-40.0, 0.0, -800.0};
+    for (int i = 0; i < 7; i++)
+        for (int form = 0; form < 16; form++) {
+            struct bench b;
+            open_bench(&b, SPEC[i], TOKENS);
+            struct value *gate = find(&b, "g") ? find(&b, "g") : find(&b, "w");
+            CHECK(gate != NULL);
+            for (int64_t k = 0; k < gate->count; k++)
+                dtype_store(gate->arg.dtype, gate->arg.data, k, GATE[form % 4 < 3 ? form % 4 : k / 3 % 3]);
+            if (form & 4)
+                find(&b, "state")->name[0] = find(&b, "state_out")->name[0] = '-';
+            b.options.parallel = form & 8 ? 1 : 0;
+            whole(&b, LATHE_FORWARD);
+            for (int ranks = 2; ranks <= MOST_SWEPT; ranks += 2) {
+                run(&b, ranks, EDGE[ranks - 1], EDGE[ranks - 1]);
+                compare(&b, SPEC[i], 1e-9);
+            }
+            close_bench(&b);
+        }
+}
+
 /* Both passes of a spec of linear attention over 3 ranks, one without tokens. */
 static void states_of(const char *text)
 {
@@ -191,6 +222,22 @@ TEST(states_without_ends)
             }
             close_bench(&b);
         }
+}
+
+/* What multiplies nothing is not sent; with a state ahead of all it is. */
+TEST(two_ranks_send_a_state_alone)
+{
+    static const char *const END[] = {"state_out", "state"};
+    struct bench b;
+    open_bench(&b, "gated_delta", TOKENS);
+    for (int i = 0; i < 2; i++) {
+        find(&b, END[i])->name[0] = '-';
+        whole(&b, LATHE_FORWARD);
+        run(&b, 2, EDGE[1], EDGE[1]);
+        compare(&b, "gated_delta", 1e-9);
+        CHECK_HAS(b.info, i ? "in 1 calls" : "in 2 calls");
+    }
+    close_bench(&b);
 }
 
 TEST(states_go_either_way_and_fade_by_either_channel)
@@ -387,6 +434,33 @@ TEST(a_state_that_cannot_be_carried_says_why)
 }
 
 /* An ordinary call serves what no scheme does. */
+static void refuse_parallel(const char *spec, int64_t d_v, lathe_dtype dtype, lathe_pass pass,
+                            const char *why)
+{
+    struct bench b;
+    open_bench_sized(&b, spec, TOKENS, d_v, dtype);
+    b.pass = pass;
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.parallel = 1}, why), LATHE_UNSUPPORTED);
+    close_bench(&b);
+}
+
+TEST(what_is_not_computed_in_parallel_says_why)
+{
+    refuse_parallel("linear_elu", D, LATHE_F64, LATHE_FORWARD, "parallel: with normalise o is divided");
+    refuse_parallel("mamba2", D, LATHE_F64, LATHE_FORWARD, "parallel: output_mod makes something of o");
+    refuse_parallel("gdn2", D, LATHE_F64, LATHE_FORWARD, "parallel: value_mod would be applied to rows");
+    refuse_parallel("hgrn", D, LATHE_F64, LATHE_FORWARD, "parallel: its decay is by value channel");
+    refuse_parallel("return linear_attention { inputs = { w = tensor('float', 'h', 'd_v') },\n"
+                    "  delta = function(at, x) return x.w(at.h, 0) end }",
+                    D, LATHE_F64, LATHE_FORWARD, "parallel: it has an input over d_v");
+    refuse_parallel("return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }", D,
+                    LATHE_F64, LATHE_FORWARD, "parallel: line 1 of the spec reads at.d_v");
+    refuse_parallel("kda", D, LATHE_F16, LATHE_FORWARD, "parallel: what strong gates leave of a row");
+    refuse_parallel("kda", 256, LATHE_BF16, LATHE_FORWARD, "parallel: d + d_v is");
+    refuse_parallel("kda", D, LATHE_F64, LATHE_BACKWARD, "parallel is of the forward pass");
+    refuse_parallel("causal", D, LATHE_F64, LATHE_FORWARD, "parallel is of scheme states");
+}
+
 TEST(one_rank_needs_no_scheme)
 {
     struct bench b;
@@ -429,21 +503,22 @@ TEST(auto_is_the_same_on_every_rank)
 /* Sums of shares are f32: of what is bf16 they come out as often rounded as there are ranks. */
 TEST(f32_and_bf16)
 {
-    static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER,
-                                        LATHE_SCHEME_RING, LATHE_SCHEME_STATES};
-    for (int i = 0; i < 10; i++)
-        for (int pass = 0; pass < 2; pass++) {
-            const lathe_scheme scheme = LIST[i % 5];
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS,  LATHE_SCHEME_GATHER,
+                                        LATHE_SCHEME_RING, LATHE_SCHEME_STATES, LATHE_SCHEME_STATES};
+    for (int i = 0; i < 12; i++)
+        for (int pass = 0; pass < (i % 6 == 5 ? 1 : 2); pass++) {
+            const lathe_scheme scheme = LIST[i % 6];
             const char *const spec = scheme == LATHE_SCHEME_STATES ? "kda" : "sinks";
             struct bench b;
-            open_bench_of(&b, spec, TOKENS, i < 5 ? LATHE_F32 : LATHE_BF16);
+            open_bench_of(&b, spec, TOKENS, i < 6 ? LATHE_F32 : LATHE_BF16);
             b.options.scheme = scheme;
+            b.options.parallel = i % 6 == 5;
             b.options.whole_q = scheme == LATHE_SCHEME_KEYS;
             whole(&b, LATHE_FORWARD);
             if (pass)
                 whole(&b, LATHE_BACKWARD);
             run(&b, 3, EDGE[2], EDGE[2]);
-            compare(&b, spec, i < 5 ? 2e-6 : 2e-2);
+            compare(&b, spec, i < 6 ? 2e-6 : 2e-2);
             close_bench(&b);
         }
 }
