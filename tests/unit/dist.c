@@ -438,7 +438,7 @@ static void refuse_parallel(const char *spec, int64_t d_v, lathe_dtype dtype, la
                             const char *why)
 {
     struct bench b;
-    open_bench_sized(&b, spec, TOKENS, d_v, dtype);
+    open_bench_sized(&b, spec, TOKENS, H_KV, d_v, dtype);
     b.pass = pass;
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.parallel = 1}, why), LATHE_UNSUPPORTED);
     close_bench(&b);
