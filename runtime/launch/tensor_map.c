@@ -58,7 +58,7 @@ static void add_ragged_dims(struct tensor *t, const int64_t dim[3], const int64_
     add_dim(t, RAGGED_ROWS + 1, ((int64_t)1 << 34) - step, 1);
     t->taken &= dim[0] == 1 || stride[TOKEN] != 0;
     t->taken &= dim[2] == 1 || (apart > 0 && stride[BATCH] % step == 0);
-    t->taken &= dim[0] <= RAGGED_ROWS && apart <= (RAGGED_ROWS - dim[0]) / dim[2];
+    t->taken &= lathe__tma_counts(dim[0], apart, dim[2]);
 }
 
 /* False: the tensor is empty, and no kernel loads from it. */

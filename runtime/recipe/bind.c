@@ -333,9 +333,12 @@ static bool is_folded(const lathe_arg *t, bool sequences)
     bool folded = false;
     for (int i = 0; i < t->ndim - 1; i++)
         folded |= t->shape[i] > 1 && !lathe__tma_takes(lathe__tensor_stride(t, i) * size);
-    if (!folded && sequences && t->ndim == 4 && t->shape[0] > 1 && t->shape[2] > 1)
-        folded = lathe__tensor_stride(t, 0) % lathe__tensor_stride(t, 2) != 0;
-    return folded;
+    if (folded || !sequences || t->ndim != 4 || t->shape[0] <= 1 || t->shape[2] <= 0)
+        return folded;
+    const int64_t token = lathe__token_stride(t->shape[2] > 1 ? lathe__tensor_stride(t, 2) : 0);
+    const int64_t batch = lathe__tensor_stride(t, 0);
+    return (t->shape[2] > 1 && batch % token != 0) ||
+           !lathe__tma_counts(t->shape[2], batch / token, t->shape[0]);
 }
 
 static void find_layout(const struct signature *sig, int i, const lathe_arg *t, bool sequences,

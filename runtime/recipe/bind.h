@@ -78,6 +78,8 @@ int lathe__page_box(int64_t page, int tokens);
 /* Of 16-bit elements [b, head, token, dim], as sequences are read by TMA: the stride of a token, 0 where
    there is one alone. */
 int64_t lathe__token_stride(int64_t stride);
+/* Does it count the tokens of all batches, or pages, that lie so many tokens apart? At least one. */
+bool lathe__tma_counts(int64_t tokens, int64_t apart, int64_t batches);
 /* Does TMA step through a dim of several elements by so many bytes? */
 bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */

@@ -233,7 +233,7 @@ struct problem {
         unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
     uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
                         does not take: of 0, below it, or of 2^40 bytes and more; or batches with keys in use,
-                        or pages, do not lie whole tokens apart */
+                        or pages, do not lie whole tokens apart, or are more than 2^30 tokens */
     uint8_t deterministic; /* enum determinism; compiled in */
     bool paged;            /* keys lie in pages: dims take the size of sig_dim.paged */
     bool packed;           /* sequences lie one behind the other, however many there are */

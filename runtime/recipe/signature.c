@@ -454,6 +454,11 @@ int64_t lathe__token_stride(int64_t stride)
     return stride != 0 ? stride : LEAST;
 }
 
+bool lathe__tma_counts(int64_t tokens, int64_t apart, int64_t batches)
+{
+    return tokens <= RAGGED_ROWS && apart <= (RAGGED_ROWS - tokens) / batches;
+}
+
 bool lathe__tma_takes(int64_t stride_bytes)
 {
     return stride_bytes > 0 && stride_bytes < (int64_t)1 << 40;

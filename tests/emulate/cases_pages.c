@@ -130,6 +130,46 @@ static void add_hopper(struct case_list *list, struct test_case c, int shape, in
     case_add(list, &c);
 }
 
+/* Pages that sequences have in common, many tiles of keys, queries that stand elsewhere, columns of o that
+   two warpgroups share, few rows of tiles. */
+static void add_hopper_more(struct case_list *list)
+{
+    static const struct {
+        int d, d_v, seqs, h, h_kv, q, page, most, pool, blocks;
+        lathe_dtype dtype;
+        bool q_start;
+        const char *without;
+    } MORE[] = {
+        {64, 64, 7, 4, 2, 420, 16, 13, 29, 3, LATHE_BF16, false, " cu_kv "},
+        {128, 128, 5, 2, 1, 150, 64, 4, 11, 0, LATHE_F16, false, " cu_q cu_kv "},
+        {128, 128, 3, 2, 2, 65, 128, 9, 30, 0, LATHE_BF16, true, " cu_q cu_kv "},
+        {64, 64, 1, 1, 1, 200, 256, 20, 21, 0, LATHE_BF16, false, " cu_q cu_kv used_kv "},
+        {128, 512, 3, 1, 1, 70, 32, 5, 18, 0, LATHE_BF16, false, " cu_q cu_kv "},
+        {128, 256, 7, 1, 1, 420, 16, 9, 66, 2, LATHE_F16, false, " cu_kv "},
+        {16, 24, 4, 1, 1, 90, 16, 6, 27, 0, LATHE_BF16, false, " cu_q cu_kv "},
+        {64, 64, 3, 1, 1, 0, 32, 3, 12, 0, LATHE_BF16, false, " cu_q cu_kv "},
+    };
+    for (int i = 0; i < COUNT(MORE); i++) {
+        struct test_case c = case_of_attention("paged_sm90", SPECS[i % 3].name, SPECS[i % 3].text,
+                                               MORE[i].dtype, MORE[i].d, MORE[i].d_v, 90);
+        c.template_name = "attention_fwd_sm90";
+        c.without = MORE[i].without;
+        c.has_q_start = MORE[i].q_start;
+        c.dim[SYM_SEQS] = MORE[i].seqs;
+        c.dim[SYM_B] = strstr(c.without, "cu_q") ? MORE[i].seqs : 1;
+        c.dim[SYM_H] = MORE[i].h;
+        c.dim[SYM_H_KV] = MORE[i].h_kv;
+        c.dim[SYM_Q] = MORE[i].q;
+        c.dim[SYM_PAGE] = MORE[i].page;
+        c.dim[SYM_MOST] = MORE[i].most;
+        c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+        c.dim[SYM_POOL] = MORE[i].pool;
+        c.layout = i % 3 == 0 ? LAYOUT_SWAPPED : i % 3 == 1 ? LAYOUT_COMPACT : LAYOUT_PADDED;
+        c.blocks = MORE[i].blocks;
+        case_add(list, &c);
+    }
+}
+
 static void group_hopper(struct case_list *list, bool full)
 {
     static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96}, {80, 40}, {64, 128}};
@@ -154,6 +194,7 @@ static void group_hopper(struct case_list *list, bool full)
         case_of_attention("paged_sm90", "pair", "return attention { qk2 = true }\n", LATHE_BF16, 128, 64, 90);
     pair.dim[SYM_D2] = 64;
     add_hopper(list, pair, 1, 1);
+    add_hopper_more(list);
 }
 
 static void add_dims(struct case_list *list)

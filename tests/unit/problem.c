@@ -338,6 +338,12 @@ TEST(batches_that_do_not_lie_whole_tokens_apart_are_found)
     q_strides[0] = 4 * 128;
     CHECK_EQ(problem_from_args(&sig, args, 5, false, &p, &err), LATHE_OK);
     CHECK_EQ(p.folded, 0);
+    q_strides[0] = ((int64_t)(RAGGED_ROWS - 3) / 2) * 128; /* TMA counts 2^30 tokens, of both batches */
+    CHECK_EQ(problem_from_args(&sig, args, 5, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 0);
+    q_strides[0] += 128;
+    CHECK_EQ(problem_from_args(&sig, args, 5, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 1);
     ir_free(ir);
 }
 
