@@ -242,6 +242,7 @@ mla_files() {
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
     for spec in mla relative_bias sinks; do
         gen $spec dtype=bf16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_slices backward
+        [ $spec != mla ] || gen $spec dtype=f16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_latent_sm90 backward
         gen $spec dtype=f16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_86 attention_bwd_slices backward
     done
 }

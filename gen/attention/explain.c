@@ -75,6 +75,9 @@ static int64_t count_parts(const struct plan *plan, const struct problem *p)
 {
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
     const int rows = plan->attention.bm;
+    if (plan->attention.back.walks_keys)
+        return p->dim[SYM_B] * p->dim[SYM_H] *
+               ((p->dim[SYM_Q] + plan->attention.back.bm - 1) / plan->attention.back.bm);
     if (!backward && plan->attention.parts)
         return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) * parts_of_row(plan, p);
     const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
@@ -90,8 +93,7 @@ int64_t attention_parts(const struct plan *plan, const struct problem *p, const 
 {
     if (plan->row->form == PLAN_COMBINE)
         return 0;
-    *what = plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys"
-            : plan->attention.parts                ? "parts of query tiles"
-                                                   : "query tiles";
+    const bool by_keys = plan->row->form == PLAN_ATTENTION_BACK && !plan->attention.back.walks_keys;
+    *what = by_keys ? "blocks of keys" : plan->attention.parts ? "parts of query tiles" : "query tiles";
     return count_parts(plan, p);
 }

@@ -26,6 +26,7 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_slices.c */
 bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_bwd_latent(const struct kernel_request *r, struct plan *plan, char *why);
 
 /* plan.c: what every attention template asks beside the columns of its row (features.h), and fills in. */
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why);

@@ -167,7 +167,7 @@ static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.
     }
 #define NARROW(by) DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, by)
 #define WIDE(by)   DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, by)
-enum { BY_8 = ATTENTION_DIM_STEP, BY_16 = 16, NARROWEST = 128 };
+enum { BY_8 = ATTENTION_DIM_STEP, BY_16 = 16, NARROWEST = 128, LATENT_LEAST = 552 };
 #define ANY_MASK (FEATURE(LISTS) | FEATURE(ODD_LISTS))
 #define ANY_CALL (FEATURES_OF_SEQUENCES | FEATURE(ODD_PAGES) | FEATURE(FOLDED))
 #define ANY_GRADIENT                                                                                         \
@@ -296,6 +296,18 @@ const struct template_row attention_templates[] = {
                 .dim = NARROW(1),
                 .takes = ANY_GRADIENT | ANY_CALL | FEATURE(PAIR) | FEATURE(ORDERED_SEQUENCES)},
      .attention = &attention_portable_back,
+     BACKWARD},
+    {.name = "attention_bwd_latent_sm90",
+     .file = "attention/backward/latent_sm90.cuh",
+     .ok = plan_attention_bwd_latent,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = {{"d", SYM_D, LATENT_LEAST, ATTENTION_WIDEST_DIM, BY_8},
+                        {"d_v", SYM_D_V, ATTENTION_LEAST_DIM, ATTENTION_MOST_DV, BY_8}},
+                .takes = FEATURE(PAIR) | FEATURE(V_IS_K),
+                .only = FEATURE(V_IS_K)},
+     .isa = ISA_SM90A,
+     .attention = &attention_latent_sm90,
+     .unproven = "no GPU has run it yet, so it is taken by its name alone",
      BACKWARD},
     {.name = "attention_bwd_slices",
      .file = "attention/backward/slices.cuh",

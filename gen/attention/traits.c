@@ -43,6 +43,12 @@ const struct attention_traits attention_forward_sm90 = {.loader_warps = LOADERS,
 const struct attention_traits attention_narrow_sm90 = {.key_parts = 2, BACK_SM90};
 const struct attention_traits attention_wide_sm90 = {.row_parts = 2, BACK_SM90};
 
+const struct attention_traits attention_latent_sm90 = {.loader_warps = LOADERS,
+                                                       .tensor_maps = true,
+                                                       .dq_unstaged = true,
+                                                       .record_rows = WARPGROUP_ROWS,
+                                                       .constants = constants_sm90};
+
 const struct attention_traits *attention_forward_traits(const struct plan *plan)
 {
     return plan->row->pass == LATHE_FORWARD ? plan->row->attention : &attention_portable;

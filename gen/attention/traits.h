@@ -14,7 +14,8 @@ struct plan;
 /* Portable kernels, which go by mma.sync; the second: of the whole backward pass. */
 extern const struct attention_traits attention_portable, attention_portable_back;
 /* Of warpgroups, one of which loads; in the backward pass by head dims. */
-extern const struct attention_traits attention_forward_sm90, attention_narrow_sm90, attention_wide_sm90;
+extern const struct attention_traits attention_forward_sm90, attention_narrow_sm90, attention_wide_sm90,
+    attention_latent_sm90;
 
 /* Of the kernel of the forward pass: the template's own or, in front of a backward pass, a portable one. That
    of the backward pass has those of its row. */

@@ -43,6 +43,8 @@ struct back_plan { /* of the backward pass: its main kernel; what is beside it i
     int sequence_bytes;    /* BACK_SEQUENCE_BYTES: declared by the kernel, beside smem_bytes */
     bool forward;          /* the forward kernel runs first: for o, finals or row states */
     bool slices;           /* of head dims: dk' and dv' are added up in memory, in floats; */
+    bool walks_keys;       /* blocks have rows of queries, whose dq' is whole, and meet one tile of keys after
+                              the other */
     bool selected;         /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
     int blocks;            /* of which so many run on a multiprocessor */
 };

@@ -125,6 +125,56 @@ static void add_tiles(struct case_list *list)
     }
 }
 
+/* Gradients of the absorbed form by wgmma: masks of every class of tile, groups of heads, batches, rows with
+   large finals, gradients that are not wanted, and head dims that leave columns empty. */
+static void add_latent_backward(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {
+        {"mla", NULL},
+        {"whole", "return attention { " V_IS_K "}\n"},
+        {"window", "return attention { " V_IS_K
+                   "mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 40) end }\n"},
+        {"capped", "return attention { " V_IS_K "mask_mod = causal,\n"
+                   "  score_mod = function(s) return 20 * tanh(s / 20) end }\n"},
+        {"by_distance",
+         "return attention { " V_IS_K "mask_mod = causal,\n"
+         "  score_mod = function(s, at) return s - exp2(-8.0 * (at.h + 1) / at.n_h) * (at.q - at.kv)\n"
+         "    + 0.3 * sin(0.2 * (at.q - at.kv)) end }\n"},
+        {"weights", "return attention { " V_IS_K
+                    "online_func = elementwise_weights(function(s) return sigmoid(s) end) }\n"},
+        {"rotated", "return attention { " V_IS_K "mask_mod = causal, query_mod = half(function(a, b, at)\n"
+                    "  return a * cos(0.1 * at.pos) - b, b * cos(0.1 * at.pos) + a end) }\n"},
+    };
+    static const struct {
+        int b, h, h_kv, q, kv;
+    } SHAPE[] = {
+        {1, 4, 1, 150, 150}, {2, 2, 2, 64, 200}, {1, 6, 2, 70, 33}, {1, 3, 1, 1, 130}, {1, 2, 1, 200, 0}};
+    static const int DIMS[][2] = {{576, 512}, {576, 480}, {552, 128}};
+    static const char *const WITHOUT[] = {"", " dlse ", " dq ", " dk ", ""};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < COUNT(SHAPE); k++) {
+            if (i > 1 && k != i % 3)
+                continue;
+            const int *dim = DIMS[i < 2 ? k % 3 : 0];
+            struct test_case c = case_of_attention("latent_back", SPEC[i].name, SPEC[i].text,
+                                                   (i + k) % 2 ? LATHE_F16 : LATHE_BF16, dim[0], dim[1], 90);
+            c.pass = LATHE_BACKWARD;
+            case_shape(&c, SHAPE[k].b, SHAPE[k].h, SHAPE[k].h_kv, SHAPE[k].q, SHAPE[k].kv);
+            c.template_name = "attention_bwd_latent_sm90";
+            c.layout = (enum layout)((i + k) % (LAYOUT_PADDED + 1));
+            c.without = WITHOUT[i < 2 ? (i + k) % COUNT(WITHOUT) : 0];
+            c.skewed = k == 1;
+            c.beside = k == 0 ? 4 : 0;
+            case_add(list, &c);
+        }
+    struct test_case c = case_of_attention("latent_back", "mla_decoupled", NULL, LATHE_BF16, 512, 512, 90);
+    c.dim[SYM_D2] = 64;
+    c.pass = LATHE_BACKWARD;
+    c.template_name = "attention_bwd_latent_sm90";
+    case_shape(&c, 1, 4, 1, 90, 100);
+    case_add(list, &c);
+}
+
 /* Head dims that are no multiple of 8: tensors are copied to rows that are. */
 static void add_odd(struct case_list *list)
 {
@@ -509,6 +559,7 @@ void group_mla(struct case_list *list, bool full)
     add_odd_wide(list);
     add_odd_backward(list);
     add_wide_backward(list);
+    add_latent_backward(list);
     add_values_in_keys(list);
     add_pairs(list);
     for (int i = 0; i < COUNT(SPECS) - 1; i++)

@@ -224,6 +224,40 @@ TEST(wide_head_dims_and_values_in_keys_have_gradients_on_every_gpu)
     CHECK_HAS(plan.reason, "the forward kernel runs first");
 }
 
+/* No GPU has run it, so the slices are taken where it is not asked for. */
+TEST(absorbed_gradients_by_wgmma_are_asked_for)
+{
+    static const char LATENT[] = "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512";
+    static const char DOCUMENTS[] =
+        "return attention { v = 'k', inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, "
+        "x)\n"
+        "  return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)), x.doc(at.b, at.kv)) end }\n";
+    static const struct {
+        const char *spec, *problem, *why;
+    } REFUSED[] = {
+        {"causal", LATENT, "v has memory of its own"},
+        {MLA, "dtype=bf16,h=4,q=8,d=192,d_v=128", "d = 192; it takes multiples of 8 from 552 to 576"},
+        {MLA, "dtype=bf16,h=4,q=8,d=576,d_v=512,deterministic=1", "deterministic is asked for"},
+        {MLA, "dtype=bf16,h=4,q=80,seqs=3,d=576,d_v=512", "cu_q is given"},
+        {MLA, "dtype=bf16,h=4,q=8,d=576,d_v=512,o=none", "no forward kernel"},
+        {DOCUMENTS, LATENT, "the mask reads data or is no interval of keys"}};
+    struct plan plan;
+    lathe_error err;
+    struct device wish = H100;
+    snprintf(wish.template_name, sizeof wish.template_name, "attention_bwd_latent_sm90");
+    CHECK_EQ(asked(MLA, LATHE_BACKWARD, &wish, LATENT, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_latent_sm90");
+    CHECK_STR(plan.tile, "64x64w8p2s1");
+    CHECK(plan.attention.v_is_k && plan.attention.back.walks_keys);
+    CHECK(plan.attention.back.smem_bytes <= H100.smem_bytes);
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
+        CHECK_EQ(asked(REFUSED[i].spec, LATHE_BACKWARD, &wish, REFUSED[i].problem, &plan, &err),
+                 LATHE_UNSUPPORTED);
+        CHECK_HAS(err.text, "attention_bwd_latent_sm90: ");
+        CHECK_HAS(err.text, REFUSED[i].why);
+    }
+}
+
 TEST(gradients_that_wide_head_dims_lack_are_said)
 {
     struct plan plan;

@@ -117,7 +117,10 @@ static void add_main(struct recipe *r)
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
     const bool apart = queries_are_apart(r);
-    emit_times_tiles(&launch->grid, e, apart ? SYM_H : SYM_H_KV, keys_of_call(e), pair * plan->bn);
+    if (plan->walks_keys)
+        emit_times_tiles(&launch->grid, e, SYM_H, SYM_Q, plan->bm);
+    else
+        emit_times_tiles(&launch->grid, e, apart ? SYM_H : SYM_H_KV, keys_of_call(e), pair * plan->bn);
     if (apart)
         product_times(&launch->grid, SYM_Q, PART_TILES * plan->bm);
     if (plan->selected)

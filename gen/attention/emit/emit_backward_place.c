@@ -84,7 +84,8 @@ static void place_gradients(struct recipe *r)
         if (t == TENSOR_Q) {
             r->grad[t].arg = -1;
             const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
-            r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
+            r->grad[t].buffer =
+                plan->dq_stored || plan->walks_keys ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
         } else if (t == TENSOR_V && e->w->v_is_k) {
             r->grad[t] = r->grad[TENSOR_K];
         } else if (gradient_in_floats(e, r->plan, (enum mod)t)) {

@@ -250,6 +250,7 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
         t->pieces > 0 ? "; the last blocks of keys go in pieces" : "",
         t->sequence_bytes > 0 ? "; sequences with the most queries come first" : "", gradients,
         r->problem->deterministic ? "sums keep one order: the same bits from run to run"
+        : t->walks_keys           ? "dk, to which what v gives is added, is summed by fp32 atomics"
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
 

@@ -1,12 +1,13 @@
 /*
- * plan_slices.c: tiles of attention_bwd_slices: gradients of wide head dims, and of V that is a part of K.
- * In: a request. Out: the plan, or why there is none.
+ * plan_slices.c: tiles of attention_bwd_slices and attention_bwd_latent_sm90: gradients of wide head dims,
+ * and of V that is a part of K. In: a request. Out: the plan, or why there is none.
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/backward.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/plan/plan_back.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/tile_map.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 
@@ -139,4 +140,57 @@ bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              (int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], r->device->smem_bytes);
     return false;
+}
+
+/* ---- sm_90a ---------------------------------------------------------------------------------------------
+ */
+
+/* back::layout of attention/backward/latent_sm90.cuh. K, Q and dO of 64 rows, weights and ds leave less than
+   3 KB of the 227 that a block has: so there is one tile, and K has one place. */
+static int latent_smem(const struct kernel_request *r, const struct back_plan *back, int values)
+{
+    const struct pair_needs *pair = &r->attention->pair;
+    return plan_tile_bytes(r, DTYPE_K, back->bn, back->dk) + plan_tile_bytes(r, DTYPE_Q, back->bm, back->dk) +
+           plan_tile_bytes(r, DTYPE_O, back->bm, values) +
+           2 * plan_tile_bytes(r, DTYPE_Q, back->bn, back->bm) +
+           4 * back->bm * (pair->rows + (pair->norm ? 1 : 0)) + (pair->diag ? 4 * (back->bm + back->bn) : 0) +
+           32;
+}
+
+bool plan_attention_bwd_latent(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { TILE = 64, LATENTS = 576, VALUES = 512 };
+    if (tile_map_wanted(r->attention->backward)) {
+        snprintf(why, REASON_BYTES,
+                 "the mask reads data or is no interval of keys, and it has no map; attention_bwd_slices "
+                 "takes it");
+        return false;
+    }
+    if (!plan_before(r, plan, why) || !sums_fit(r, why))
+        return false;
+    struct back_plan *back = &plan->attention.back;
+    *back = (struct back_plan){.bm = TILE,
+                               .bn = TILE,
+                               .warps = 2 * WARPS,
+                               .stages = 1,
+                               .split = 2,
+                               .dk = LATENTS,
+                               .dv = LATENTS, /* whose panels are those of k */
+                               .slices = true,
+                               .walks_keys = true};
+    back->smem_bytes = latent_smem(r, back, VALUES);
+    plan->attention.v_is_k = true;
+    plan->attention.o_f32 = true;
+    if (back->smem_bytes > r->device->smem_bytes || !plan_back_tile_is_wanted(r, plan)) {
+        snprintf(why, REASON_BYTES, "its one tile asks for %d bytes of shared memory", back->smem_bytes);
+        return false;
+    }
+    back->forward = r->attention->runs_forward;
+    plan_say_backward(r, &r->attention->back, r->attention->pair.rows + (r->attention->pair.norm ? 1 : 0),
+                      plan);
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; a block has rows of queries, whose dq stays in registers, and walks keys");
+    plan_say_pair(r, plan);
+    return true;
 }
