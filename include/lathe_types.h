@@ -128,7 +128,10 @@ typedef struct CUstream_st
  *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward
  *     pass over all keys; o is f32 (f64 beside f64) or of 16 bits. Beside them those inputs of the spec that
  *     combine, online_fwd_epilogue or output_mod reads, and q_start where one of these reads at.q or at.pos.
- *     Terms of the epilogue, such as a sink, are applied here, once.
+ *     Terms of the epilogue, such as a sink, are applied here, once. Or, in the place of o and the finals, a
+ *     part again: merged_o [b,h,q,d_v] and merged_rows [b,h,q,states+1], f32 (f64 beside f64), which have no
+ *     element in common with a part that is read. So parts are merged as they come, in the memory of three;
+ *     the arguments are the same, and what only ends a row is not read.
  *
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by

@@ -127,6 +127,10 @@ lathe_status attention_lower_combine(const struct ir *ir, const struct signature
         return LATHE_MEMORY;
     ir_log_begin(r.w, "combine kernel");
     drop_scores(r.w);
+    if (makes_parts(sig, problem)) {
+        end_as_part(r.w);
+        ir_passed(r.w, "end_as_part");
+    }
     move_places(r.w, problem);
     rewrite_mods(&r);
     rewrite_fn(&r, &r.w->epilogue, -1);

@@ -101,9 +101,10 @@ static struct sig_arg *add_f32(struct signature *s, enum arg_role role, const ch
 }
 
 /* Row states, and whether the row has had a live pair. */
-static struct sig_arg *add_rows(struct signature *s, const struct ir *ir, enum arg_role role, int first)
+static struct sig_arg *add_rows(struct signature *s, const struct ir *ir, enum arg_role role,
+                                const char *name, int first)
 {
-    struct sig_arg *a = add_f32(s, role, "part_rows", first);
+    struct sig_arg *a = add_f32(s, role, name, first);
     if (a)
         a->dim[4 - first] = (struct sig_dim){.literal = ir->n_states + 1};
     return a;
@@ -116,14 +117,12 @@ static void leave_out_beside(struct signature *s, const char *name, int part)
         s->arg[i].unless = (uint8_t)(1 + part);
 }
 
-void sign_parts(struct signature *s, const struct ir *ir)
+/* A part as a result, in the place of o and the finals. */
+static void add_part(struct signature *s, const struct ir *ir, const char *o, const char *rows)
 {
-    static const enum at_field token[] = {AT_B, AT_N_B, AT_ROW, AT_LEN_Q};
-    if (find_reason(ir, s->no_parts))
-        return;
     const int part = s->n_args;
-    struct sig_arg *const arg[] = {add_f32(s, ROLE_OUT_OPTIONAL, "part_o", 1),
-                                   add_rows(s, ir, ROLE_OUT_OPTIONAL, 1)};
+    struct sig_arg *const arg[] = {add_f32(s, ROLE_OUT_OPTIONAL, o, 1),
+                                   add_rows(s, ir, ROLE_OUT_OPTIONAL, rows, 1)};
     for (int i = 0; i < 2 && arg[0] && arg[1]; i++) {
         arg[i]->optional = true;
         arg[i]->rare = true;
@@ -133,13 +132,21 @@ void sign_parts(struct signature *s, const struct ir *ir)
     leave_out_beside(s, "o", part);
     for (int i = 0; i < ir->n_finals; i++)
         leave_out_beside(s, ir->final[i].name, part);
+}
+
+void sign_parts(struct signature *s, const struct ir *ir)
+{
+    static const enum at_field token[] = {AT_B, AT_N_B, AT_ROW, AT_LEN_Q};
+    if (find_reason(ir, s->no_parts))
+        return;
+    add_part(s, ir, "part_o", "part_rows");
     s->parts_by_token = end_reads_one(ir, token, 4);
     s->parts_by_key = reads_position(ir);
 }
 
 bool makes_parts(const struct signature *sig, const struct problem *problem)
 {
-    return !sig->combine && problem_has_named(sig, problem, "part_o");
+    return problem_has_named(sig, problem, sig->combine ? "merged_o" : "part_o");
 }
 
 /* ---- the pass that puts them together -------------------------------------------------------------- */
@@ -185,9 +192,10 @@ void sign_attention_combine(struct signature *s, const struct ir *ir)
     if (find_reason(ir, s->no_parts))
         return;
     add_f32(s, ROLE_IN, "part_o", 0);
-    add_rows(s, ir, ROLE_IN, 0);
+    add_rows(s, ir, ROLE_IN, "part_rows", 0);
     add_results(s, ir);
     add_end_inputs(s, ir);
+    add_part(s, ir, "merged_o", "merged_rows");
     sign_whole_inputs(s, ir);
     const struct sig_size heads = {.sym = SYM_ALL_H,
                                    .same_as = SYM_H,

@@ -12,7 +12,8 @@ struct signature;
 
 /* Behind o, the finals and all that the forward pass takes; or why there are none. */
 void sign_parts(struct signature *s, const struct ir *ir);
-/* Does a forward pass give parts of its rows, in the place of o and the finals? */
+/* Does a pass give parts of its rows, in the place of o and the finals? Forward: of some keys. Combine: of
+   what its parts have. */
 bool makes_parts(const struct signature *sig, const struct problem *problem);
 
 #endif

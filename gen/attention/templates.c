@@ -69,7 +69,7 @@ static void config_combine(struct text_buf *t, const struct problem *problem, co
     text_add(t, "constexpr bool PARTS_ALIGNED = %s, O_ALIGNED = %s;\n", yes(plan->attention.parts_aligned),
              yes(plan->attention.o_aligned));
     text_add(t, "constexpr bool O_F32 = %s, O_MARKED = %s;\n", yes(plan->attention.o_f32),
-             yes(plan->attention.o_f32));
+             yes(plan->attention.o_f32 && !plan->attention.part_end));
 }
 
 /* Kernels of wgmma have products of two widths: scores, and the columns of o of a warpgroup. */

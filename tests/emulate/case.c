@@ -55,8 +55,10 @@ static bool is_list_of_sequences(const struct sig_arg *a)
 /* Of attention: parts of rows come in the place of o and the finals. */
 static bool is_instead(const struct sig_arg *a, const struct test_case *c)
 {
-    const bool part = strcmp(a->name, "part_o") == 0 || strcmp(a->name, "part_rows") == 0;
-    return c->pass == LATHE_FORWARD && (c->parts ? a->unless > 0 : part);
+    const bool forward = c->pass == LATHE_FORWARD;
+    const bool part = strcmp(a->name, forward ? "part_o" : "merged_o") == 0 ||
+                      strcmp(a->name, forward ? "part_rows" : "merged_rows") == 0;
+    return c->pass != LATHE_BACKWARD && (c->parts ? a->unless > 0 : part);
 }
 
 static bool is_given(const struct signature *sig, int arg, const struct test_case *c)

@@ -146,6 +146,14 @@ static void group_combine(struct case_list *list)
     for (int shape = 0; shape < COUNT(ODD); shape++)
         for (int k = 0; k < 3; k++)
             add_joined(list, SPECS[0].name, SPECS[0].text, DTYPE[k], shape, true);
+    for (int shape = 0; shape < COUNT(JOINED) + COUNT(ODD); shape++) { /* into a part */
+        const bool odd = shape >= COUNT(JOINED);
+        const int own = odd ? shape - COUNT(JOINED) : shape;
+        add_joined(list, SPECS[0].name, SPECS[0].text, DTYPE[shape % 3], own, odd);
+        list->item[list->n - 1].parts = true;
+        add_joined(list, ENDS[shape % 4], NULL, DTYPE[(shape + 1) % 3], own, odd);
+        list->item[list->n - 1].parts = true;
+    }
     add_joined(list, "turned", TURNED, LATHE_BF16, 0, false);
     list->item[list->n - 1].has_q_start = true;
     list->item[list->n - 1].q_start = 11;

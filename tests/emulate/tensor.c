@@ -100,7 +100,7 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
     const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
     if (layout == LAYOUT_MISALIGNED)
         return between(state, 0, 2) * 2 + 1;
-    const bool aligned = a->dtype == LATHE_NONE || tensor_is(t, "part_o");
+    const bool aligned = a->dtype == LATHE_NONE || tensor_is(t, "part_o") || tensor_is(t, "merged_o");
     return aligned ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
 }
 
@@ -227,7 +227,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", a->name);
     t->role = a->role;
-    t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0 || tensor_is(t, "part_o");
+    t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0 || tensor_is(t, "part_o") || tensor_is(t, "merged_o");
     t->dtype = a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
     if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */

@@ -165,6 +165,87 @@ static void three_parts(struct bench *b, bool sink, bool lse, int states, const 
         same(b->lse, b->whole_lse, B * H * Q);
 }
 
+/* Parts `at` and at + 1 of the four become part `to`, which is neither. */
+static lathe_status merge(struct bench *b, int at, int to, bool sink, int states)
+{
+    const int o = B * H * Q * D;
+    const int r = B * H * Q * (states + 1);
+    const int64_t os[] = {2, B, H, Q, D}, rows[] = {2, B, H, Q, states + 1};
+    lathe_arg arg[MOST];
+    int n = 0;
+    arg[n++] = (lathe_arg){"part_o", b->part_o + at * o, LATHE_F32, 5, os, NULL};
+    arg[n++] = (lathe_arg){"part_rows", b->part_rows + at * r, LATHE_F32, 5, rows, NULL};
+    arg[n++] = (lathe_arg){"merged_o", b->part_o + to * o, LATHE_F32, 4, os + 1, NULL};
+    arg[n++] = (lathe_arg){"merged_rows", b->part_rows + to * r, LATHE_F32, 4, rows + 1, NULL};
+    if (sink)
+        arg[n++] = (lathe_arg){"sink", b->sink, LATHE_F32, 1, SHAPE_H, NULL};
+    b->err.text[0] = 0;
+    return call(b, LATHE_COMBINE, arg, n);
+}
+
+/* One part after the other is merged into what there is, in the places of three: rows end once, at the end.
+ */
+static void merge_as_they_come(const char *spec, bool sink, bool lse, int states)
+{
+    struct bench b;
+    open_bench(&b, spec);
+    whole(&b, sink, lse);
+    part(&b, 0, 2, 2, sink, states); /* of no keys */
+    part(&b, 1, KV - 1, KV, sink, states);
+    CHECK_STR(merge(&b, 0, 2, sink, states) == LATHE_OK ? "" : b.err.text, "");
+    part(&b, 1, 0, 4, sink, states);
+    CHECK_EQ(merge(&b, 1, 0, sink, states), LATHE_OK);
+    part(&b, 1, 4, KV - 1, sink, states);
+    CHECK_EQ(combine(&b, 2, sink, lse, states, NULL), LATHE_OK);
+    same(b.o, b.whole, B * H * Q * D);
+    if (lse)
+        same(b.lse, b.whole_lse, B * H * Q);
+    close_bench(&b);
+}
+
+TEST(parts_are_merged_into_a_part)
+{
+    merge_as_they_come(PLAIN, false, true, 2);
+    merge_as_they_come(SINK, true, true, 2);
+    merge_as_they_come(SIGMOID, false, false, 0);
+}
+
+/* Of parts without a live pair: one without. */
+TEST(nothing_merged_into_nothing_is_nothing)
+{
+    struct bench b;
+    open_bench(&b, PLAIN);
+    part(&b, 0, 2, 2, false, 2);
+    part(&b, 1, 5, 5, false, 2);
+    CHECK_EQ(merge(&b, 0, 2, false, 2), LATHE_OK);
+    for (int i = 0; i < B * H * Q; i++)
+        CHECK(b.part_rows[(2 * B * H * Q + i) * 3 + 2] == 0);
+    for (int i = 0; i < B * H * Q * D; i++)
+        CHECK(b.part_o[2 * B * H * Q * D + i] == 0);
+    CHECK_EQ(merge(&b, 0, 1, false, 2), LATHE_ARG); /* over one of them */
+    CHECK_HAS(b.err.text, "argument 'merged_o'");
+    close_bench(&b);
+}
+
+TEST(a_merged_part_stands_in_the_place_of_o)
+{
+    static const int64_t os[] = {2, B, H, Q, D}, rows[] = {2, B, H, Q, 3};
+    struct bench b;
+    lathe_arg arg[MOST];
+    int n = 0;
+    open_bench(&b, PLAIN);
+    arg[n++] = (lathe_arg){"part_o", b.part_o, LATHE_F32, 5, os, NULL};
+    arg[n++] = (lathe_arg){"part_rows", b.part_rows, LATHE_F32, 5, rows, NULL};
+    arg[n++] = (lathe_arg){"merged_o", b.o, LATHE_F32, 4, SHAPE_Q, NULL};
+    CHECK_EQ(call(&b, LATHE_COMBINE, arg, n), LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'merged_o': expected 'merged_rows' beside it");
+    arg[n++] = (lathe_arg){"merged_rows", b.part_rows + 2 * B * H * Q * 3, LATHE_F32, 4, rows + 1, NULL};
+    arg[n++] = (lathe_arg){"lse", b.lse, LATHE_F32, 3, SHAPE_ROW, NULL};
+    CHECK_EQ(call(&b, LATHE_COMBINE, arg, n), LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'lse': expected it to be left out beside 'merged_o'");
+    close_bench(&b);
+}
+
 TEST(parts_of_softmax_are_the_whole)
 {
     struct bench b;

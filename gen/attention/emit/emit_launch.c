@@ -120,7 +120,12 @@ void emit_place_in_workspace(struct place *t, int element_bytes, const struct em
 
 static void place_finals(const struct launcher *a, struct layout *l)
 {
-    l->ends = (struct place){lathe__arg_find(a->e->sig, "part_rows", 0), -1, SYM_H, SYM_Q, 1, false};
+    l->ends = (struct place){lathe__arg_find(a->e->sig, a->e->sig->combine ? "merged_rows" : "part_rows", 0),
+                             -1,
+                             SYM_H,
+                             SYM_Q,
+                             1,
+                             false};
     for (int i = 0; i < a->e->w->n_finals; i++)
         l->final[i] =
             (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false};
@@ -145,7 +150,8 @@ static struct place second_of(const struct emitter *e, const struct layout *l, i
 
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
 {
-    const char *const name[] = {"q", "k", "v", ends_as_part(a->e) ? "part_o" : "o"};
+    const char *const part = a->e->sig->combine ? "merged_o" : "part_o";
+    const char *const name[] = {"q", "k", "v", ends_as_part(a->e) ? part : "o"};
     static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
     const struct problem *problem = a->e->problem;
     for (int t = 0; t < TENSOR_COUNT; t++) {

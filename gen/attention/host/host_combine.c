@@ -19,6 +19,7 @@ struct combiner {
     const lathe_arg *part_rows;
     struct host_view o;
     struct host_view final[MAX_STATE];
+    struct host_view merged_o, merged_rows; /* a part, in the place of both */
     int64_t n_parts;
     int64_t n;                /* parts of the present row with live pairs, */
     int64_t *number;          /* their numbers */
@@ -33,6 +34,8 @@ static lathe_status combiner_open(struct combiner *c, const struct host_call *ca
     host_env_init(&c->parts, call, SPAN_SPLIT);
     const lathe_status status = host_head_init(&c->head, call, err);
     host_view_make(&c->o, host_arg(call, "o"), 4);
+    host_view_make(&c->merged_o, host_arg(call, "merged_o"), 4);
+    host_view_make(&c->merged_rows, host_arg(call, "merged_rows"), 4);
     for (int i = 0; i < call->ir->n_finals; i++)
         host_view_make(&c->final[i], host_arg(call, call->ir->final[i].name), 3);
     c->number = malloc((size_t)c->n_parts * sizeof *c->number);
@@ -111,6 +114,25 @@ static lathe_status merge(struct combiner *c, double *state, lathe_error *err)
     return LATHE_OK;
 }
 
+/* A part of what its parts have, ahead of all that ends a row. */
+static lathe_status merge_row(struct combiner *c, lathe_error *err)
+{
+    const struct host_head *head = &c->head;
+    const struct ir *ir = head->call->ir;
+    double rows[MAX_STATE + 1];
+    lathe_status status = LATHE_OK;
+    for (int i = 0; i < ir->n_states; i++)
+        rows[i] = ir->state[i].init;
+    rows[ir->n_states] = c->n > 0;
+    if (c->n > 0)
+        status = merge(c, rows, err);
+    if (status != LATHE_OK)
+        return status;
+    host_view_store(&c->merged_o, head->b, head->h, head->row, head->d_v, head->vector.stage[0]);
+    host_view_store(&c->merged_rows, head->b, head->h, head->row, ir->n_states + 1, rows);
+    return LATHE_OK;
+}
+
 static lathe_status combine_row(struct combiner *c, lathe_error *err)
 {
     struct host_head *head = &c->head;
@@ -121,6 +143,8 @@ static lathe_status combine_row(struct combiner *c, lathe_error *err)
     lathe_status status = LATHE_OK;
     memset(o, 0, (size_t)head->d_v * sizeof *o);
     take_parts(c);
+    if (c->merged_o.data)
+        return merge_row(c, err);
     if (c->n == 0) {
         status = host_row_empty(head, finals, err);
     } else {

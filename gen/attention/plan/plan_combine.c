@@ -4,6 +4,7 @@
  */
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/bind.h"
 
@@ -23,9 +24,10 @@ bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, c
     struct attention_plan *const a = &plan->attention;
     a->warps = WARPS;
     a->parts = true;
-    a->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    a->part_end = makes_parts(r->sig, r->problem);
+    a->o_f32 = a->part_end || r->ir->mod[MOD_OUTPUT].n_stages > 0;
     a->parts_aligned = is_aligned(r, "part_o");
-    a->o_aligned = a->o_f32 || is_aligned(r, "o");
+    a->o_aligned = a->part_end ? is_aligned(r, "merged_o") : a->o_f32 || is_aligned(r, "o");
     snprintf(plan->reason, sizeof plan->reason, "a warp for each row, %d to a block, reads part_o once, %s",
              WARPS,
              a->parts_aligned ? "16 bytes a lane"

@@ -181,6 +181,17 @@ class Op(Shared):
             self._refuse_parts()
         return self._run(c.COMBINE, args, named, stream, context)
 
+    def merge(self, *args: Any, stream: Any = None, context: Context | None = None, **named: Any):
+        """Put parts of rows together to a part, as they come: the arguments of `combine`, in any number.
+
+        Gives `merged_o` and `merged_rows`, f32 (f64 beside f64), which `combine` and `merge` take as a part. Neither
+        may lie where one of the parts does; what ends a row is not done yet.
+        """
+        if not self.joining.arguments:
+            self._refuse_parts()
+        instead = {a.name: a.name in ("merged_o", "merged_rows") for a in self.joining.results}
+        return self._run(c.COMBINE, args, instead | named, stream, context)
+
     def _refuse_parts(self):
         context_of(HOST).need_support(self._handle, c.COMBINE, Records([], []))
 

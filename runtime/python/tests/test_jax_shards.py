@@ -155,6 +155,10 @@ def test_parts_and_combine(rng):
     f = shard(local, (P(), KEYS, KEYS), P("s"))
     for a, b in zip(jax.jit(f)(q, k, v, sink=sink), attend(q, k, v, sink=sink)):
         same(a.reshape(4, *b.shape), jnp.stack([b] * 4))
+    half = lambda a: attend.parts(q, k[:, :, a : a + 8], v[:, :, a : a + 8], sink=sink, kv_start=a, len_kv=16)
+    merged = jax.jit(lambda *parts: attend.merge(*(jnp.stack(p) for p in zip(*parts)), sink=sink))(half(0), half(8))
+    for a, b in zip(attend.combine(*(p[None] for p in merged), sink=sink), attend(q, k, v, sink=sink)):
+        same(a, b)
     with pytest.raises(lathe.UnsupportedError, match="parts of rows have no derivatives of their own; .* keys=AXIS"):
         jax.grad(lambda q: attend.parts(q, k, v, sink=sink)[0].sum())(q)
     with pytest.raises(lathe.ArgumentError, match="'sinks': unknown name; sinks takes part_o, part_rows, sink"):

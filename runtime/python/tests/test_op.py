@@ -45,6 +45,11 @@ def test_parts_of_rows_are_one_call_over_all_keys(qkv, rng):
         assert joined.o.dtype == dtype
         near(joined.o, whole.o)
         near(joined.lse, whole.lse)
+        first = op.merge(*(np.stack(p) for p in zip(*parts[:2])), sink)  # as they come
+        assert first.merged_o.shape == q.shape and first.merged_rows.shape == (*q.shape[:3], 3)
+        joined = op.combine(*(np.stack(p) for p in zip(first, parts[2])), sink, lse=True)
+        near(joined.o, whole.o)
+        near(joined.lse, whole.lse)
 
 
 def test_parts_of_keys_and_heads_have_their_places():
@@ -66,6 +71,8 @@ def test_what_has_no_parts_says_why():
         lathe.load("rms_norm").combine(x, x)
     with pytest.raises(lathe.ArgumentError, match="no combine pass"):
         lathe.load("rms_norm").parts(x)
+    with pytest.raises(lathe.ArgumentError, match="no combine pass"):
+        lathe.load("rms_norm").merge(x, x)
     with pytest.raises(lathe.ArgumentError, match="argument 'part_o': expected shape"):
         lathe.load("causal").combine(np.ones((1, 2, 3, 4), np.float32), np.ones((1, 1, 2, 3, 3), np.float32))
 

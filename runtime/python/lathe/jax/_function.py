@@ -91,16 +91,22 @@ class Function:
         """Parts of rows put together: both of `parts`, stacked along a new first dim, in any order. Named are inputs
         that end a row, as a sink. The results of a call with all keys; o is f32.
         """
+        made = self._constant(c.COMBINE, self._parts_given(part_o, part_rows, named), self.plain)
+        picked = tuple(made[self.plain.index(n)] for n in self.wanted)
+        return picked[0] if len(picked) == 1 else picked
+
+    def merge(self, part_o: Any, part_rows: Any, **named: Any):
+        """The same, but to a part: what `combine` and `merge` take as one, before all that ends a row."""
+        return self._constant(c.COMBINE, self._parts_given(part_o, part_rows, named), ("merged_o", "merged_rows"))
+
+    def _parts_given(self, part_o: Any, part_rows: Any, named: dict) -> dict:
         if not self.op.joining.arguments:
             self.op._refuse_parts()
         known = self.op.joining.tensors + self.op.joining.scalars
         for name in named:
             if name not in {a.name for a in known}:
                 raise unknown(self.op, [a.name for a in known], name, which=c.COMBINE)
-        given = {"part_o": part_o, "part_rows": part_rows, **{n: v for n, v in named.items() if v is not None}}
-        made = self._constant(c.COMBINE, given, self.plain)
-        picked = tuple(made[self.plain.index(n)] for n in self.wanted)
-        return picked[0] if len(picked) == 1 else picked
+        return {"part_o": part_o, "part_rows": part_rows, **{n: v for n, v in named.items() if v is not None}}
 
     def _constant(self, which: int, given: dict, results: tuple[str, ...]) -> tuple:
         have, numbers = self._operands(given, (self.op.forward, self.op.gradient, self.op.joining)[which])
