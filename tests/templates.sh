@@ -219,6 +219,7 @@ parts_files() { # rows that end as parts, and parts that become rows
         gen $spec dtype=f16,h=16,q=4096,d=64,part_o=f32,part_rows=f32 sm_90a attention_fwd_sm90
         gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,d=128,part_o=f32,part_rows=f32 sm_90a attention_decode
         gen $spec dtype=bf16,parts=4,h=16,q=4096,d_v=128 sm_90a '' combine
+        gen $spec dtype=bf16,parts=2,h=16,q=4096,d_v=128,merged_o=f32,merged_rows=f32 sm_90a '' combine
         gen $spec dtype=f32,parts=4,h=16,q=4096,d_v=512,unaligned=part_o+o sm_80 '' combine
     done
 }
