@@ -39,6 +39,14 @@ def test_linear_attention(two):
     two.run(cases.linear_is_whole, ["gated_delta", "kda", "gla", "linear_elu"], (7, 5))
 
 
+def test_linear_attention_in_chunks_and_pieces(two):
+    """Beyond 16 tokens other kernels compute; from 2304 on they take pieces, of one rank's tokens or of both ranks'."""
+    names = ["retention_linear", "gated_delta", "kda", "gla", "rwkv7"]
+    two.run(cases.long_states, names, (150, 130))
+    two.run(cases.long_states, names, (1300, 1200))
+    two.run(cases.long_states, names, (2500, 2400))
+
+
 def test_what_is_placed_compiled_and_gathered(two):
     what = cases.placed, cases.compiled, cases.gathered_inputs, cases.layouts_and_lengths, cases.wholly_masked
     for function in what:

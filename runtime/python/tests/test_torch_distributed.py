@@ -143,6 +143,7 @@ def test_a_rank_that_fails_leaves_no_hang():
     assert not waiting and "RuntimeError" in why
 
 
+GATED = ["gated_delta", "kda", "gla", "rwkv7", "comba"]
 LINEAR = [op.name for op in shipped("linear_attention")]
 PLACED = ["flao_lrpe"]  # by at.pos
 STEPS = [n for n in LINEAR if n not in PLACED and not has_updates(lathe.load(n))]
@@ -169,8 +170,18 @@ def test_linear_attention_of_three_ranks(three):
     three.run(cases.linear_is_whole, ["gla", "kda"], (0, 5, 0), (), False)
 
 
+def test_states_of_strong_gates_and_of_none(two, three):
+    two.run(cases.gates_are_whole, GATED, (7, 5))
+    three.run(cases.gates_are_whole, GATED, (4, 6, 3))
+
+
+def test_states_of_many_tokens_in_bf16(two, three):
+    two.run(cases.long_states, [*GATED, "retention_linear"], (70, 50))
+    three.run(cases.long_states, [*GATED, "retention_linear"], (40, 30, 50))
+
+
 def test_states_under_autocast(three):
-    three.run(cases.states_under_autocast)
+    three.run(cases.states_under_autocast, (4, 6, 3))
 
 
 def test_placements_of_dtensors(two):
