@@ -246,6 +246,8 @@ def shape_rows(bench):
         for variant in ("causal", "full"):
             problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), d, d_v=d_v)
             add(bench, "dims", problem, peers.fused(problem), {"cudnn": 1.05})
+            if (d, d_v) == (192, 128):  # latent attention as it is trained
+                grads.add(bench, "dims", problem, grads.FUSED, {"cudnn": 1.15})
 
 
 def f32_rows(bench):

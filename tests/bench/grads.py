@@ -216,13 +216,15 @@ def add(bench, group, problem, peers_of, bars, baseline=None):
     bench.guard(name, group, lambda: attention(bench, problem, peers_of, bars, group, baseline))
 
 
+FUSED = {"cudnn": lambda g: peers.sdpa_grad(g, "CUDNN_ATTENTION"), "flash": lambda g: peers.sdpa_grad(g, "FLASH_ATTENTION")}
+
+
 def all_rows(bench, plain_sizes, size):
-    fused = {"cudnn": lambda g: peers.sdpa_grad(g, "CUDNN_ATTENTION"), "flash": lambda g: peers.sdpa_grad(g, "FLASH_ATTENTION")}
     for d, sizes in plain_sizes.items():
         for b, h, s in sizes:
             for variant in ("causal", "full"):
                 problem = cases.Problem(variant, *size(bench.options, b, h, s), d)
-                add(bench, "grad", problem, fused, {"cudnn": 1.0 if d == 256 else 1.08})
+                add(bench, "grad", problem, FUSED, {"cudnn": 1.0 if d == 256 else 1.08})
     for variant, bar in FLEX_BARS.items():
         problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), 128)
         add(bench, "grad_mods", problem, {} if bench.options.no_flex else {"flex": peers.flex_grad}, {"flex": bar})
