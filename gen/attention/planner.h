@@ -36,6 +36,8 @@ bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, cha
 bool plan_serves_any_batch(const struct kernel_request *r, char *why);
 /* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
 bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
+/* Is each element of a row made from itself alone? */
+bool plan_stage_is_of_elements(const struct ir *ir, const struct ir_stage *stage);
 /* What common/mma_f32.cuh does, for `lathe explain`. */
 #define PLAN_F32_PRODUCTS                                                                                    \
     "products of f32 are three of bf16 each (hi hi + hi lo + lo hi, f32 sums), off by less than 2^-16; "     \
@@ -58,6 +60,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
 int attention_sm90_lengths(const struct problem *problem, const struct device *device);
 /* plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_selected.c */
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);

@@ -46,6 +46,13 @@ static void config_mla(struct text_buf *t, const struct problem *problem, const 
     text_add(t, "constexpr int D2 = %d;\n", plan->attention.d2);
 }
 
+static void config_mla_portable(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_mla(t, problem, plan);
+    text_add(t, "constexpr bool NARROW_K = %s;\nusing stored_k = %s;\n", yes(plan->attention.reads_narrow),
+             plan->attention.reads_narrow ? "source_k" : "element_k");
+}
+
 static void config_mla_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_mla(t, problem, plan);
@@ -249,7 +256,19 @@ const struct template_row attention_templates[] = {
                 .only = FEATURE(COMBINE),
                 .chosen_for = "wide head dims, values in keys, q2 and k2"},
      .attention = &attention_portable,
-     .config = config_mla,
+     .config = config_mla_portable,
+     FORWARD},
+    {.name = "attention_mla_narrow",
+     .file = "attention/mla.cuh",
+     .ok = plan_attention_mla_narrow,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = WIDE(BY_8),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(PAIR) | FEATURE(NARROW_PAGES) | FEATURE(MODS_OF_PAGES),
+                .only = FEATURE(COMBINE) | FEATURE(V_IS_K),
+                .chosen_for = "keys of 8 bits"},
+     .attention = &attention_portable,
+     .unproven = "no GPU has run it",
+     .config = config_mla_portable,
      FORWARD},
     {.name = "attention_fwd_sm80",
      .file = "attention/fwd_sm80.cuh",

@@ -14,6 +14,7 @@
 #include "attention/decode_merge.cuh"
 #include "attention/key_tiles.cuh"
 #include "attention/latent_rows.cuh"
+#include "common/narrow.cuh"
 
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
@@ -28,6 +29,7 @@ static_assert(cfg::BM == 16 || cfg::BM == 32 || cfg::BM == 64 || cfg::BM == 128,
 static_assert(cfg::BN == 16 || cfg::BN == 32 || cfg::BN == 64, "a tile has 16, 32 or 64 keys");
 static_assert(cfg::STAGES >= 2 && cfg::STAGES <= 8, "cfg::STAGES is 2 .. 8");
 static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
+static_assert(!cfg::NARROW_K || (cfg::D - cfg::D2) % 16 == 0, "rows of 8 bits are copied 16 bytes at a time");
 
 namespace mla
 {
@@ -249,11 +251,101 @@ template <class PARAMS> DEV void load_keys(const PARAMS &p, const work &w, u32 s
     }
 }
 
+// ---- keys of 8 bits ----------------------------------------------------------------------------------
+
+// A thread brings 16 bytes of a row to where the first of two chunks of operands is to lie, and makes both of them once
+// they are there: no one else reads or writes those places before. What has been made of them is rounded once, as where
+// a kernel ahead widens rows.
+constexpr int NARROW_CHUNKS = D1 / 16; // of a row
+
+template <class PARAMS> DEV void bring_narrow(const PARAMS &p, const work &w, u32 stage, int kv0)
+{
+    using shape = swizzle<cfg::D_PAD>;
+    constexpr int BEHIND = shape::CHUNKS - 2 * NARROW_CHUNKS; // chunks of k2, and of nothing
+    for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * NARROW_CHUNKS; i += THREADS) {
+        const int row = i / NARROW_CHUNKS;
+        const int chunk = i % NARROW_CHUNKS;
+        const bool exists = kv0 + row < p.z.len_kv;
+        const page_place at = exists ? find_page(p, w.b, kv0 + row) : page_place{0, 0};
+        const cfg::stored_k *k =
+            static_cast<const cfg::stored_k *>(p.k) + w.h_kv * p.k_h + at.page * p.k_b + at.row * p.k_t;
+        copy16_async(stage + shape::offset(row, 2 * chunk), k + chunk * 16, exists ? 16 : 0);
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * BEHIND; i += THREADS) {
+        const int row = i / BEHIND;
+        const int column = D1 + i % BEHIND * 8;
+        const bool inside = column < cfg::D && kv0 + row < p.z.len_kv;
+        const page_place at = inside ? find_page(p, w.b, kv0 + row) : page_place{0, 0};
+        const void *from = p.k;
+        if constexpr (requires { p.k2; }) {
+            from = static_cast<const cfg::element_k *>(p.k2) + w.h_kv * p.k2_h + at.page * p.k2_b + at.row * p.k2_t +
+                   (inside ? column - D1 : 0);
+        }
+        copy16_async(stage + shape::offset(row, column / 8), from, inside ? 16 : 0);
+    }
+}
+
+template <class MOD, class PARAMS>
+DEV void modify(float (&x)[16], const PARAMS &p, const typename MOD::head &head, int key, int first)
+{
+    typename MOD::vals vals = {};
+    repeat<0, MOD::STAGES>([&]<int S>() {
+        static_assert(MOD::FORM[S] == FORM_ELEMENT && MOD::REDUCTIONS[S] == 0, "elements are made one by one");
+        MOD::template begin<S>(vals, p.x, p.z, head, key, key);
+        float none = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            MOD::template output<S>(x[j], none, first + j, p.x, p.z, head, vals);
+        }
+    });
+}
+
+// The thread's own chunks of the tile at hand. Rows that are not there are zeros.
+template <class MOD, class T, class PARAMS> DEV void widen_keys(const PARAMS &p, const work &w, u32 stage, int kv0)
+{
+    using shape = swizzle<cfg::D_PAD>;
+    typename MOD::head head = {};
+    if constexpr (MOD::PRESENT) {
+        head = MOD::make_head(p.x, p.z, w.b, w.h_kv);
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * NARROW_CHUNKS; i += THREADS) {
+        const int row = i / NARROW_CHUNKS;
+        const int chunk = i % NARROW_CHUNKS;
+        const bool exists = kv0 + row < p.z.len_kv;
+        const uint4 stored = load_shared16(stage + shape::offset(row, 2 * chunk));
+        const u32 word[4] = {stored.x, stored.y, stored.z, stored.w};
+        float x[16];
+#pragma unroll
+        for (int j = 0; j < 16; j += 2) {
+            narrow_pair<T>(word[j / 4] >> (8 * (j % 4)), x[j], x[j + 1]);
+        }
+        if constexpr (MOD::PRESENT) {
+            modify<MOD>(x, p, head, exists ? kv0 + row : 0, chunk * 16);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float made[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const u32 pair = pack<cfg::operand>(x[8 * half + 2 * j], x[8 * half + 2 * j + 1]);
+                made[j] = __uint_as_float(exists ? pair : 0u);
+            }
+            store_shared16(stage + shape::offset(row, 2 * chunk + half), made);
+        }
+    }
+}
+
+// ---- tiles -------------------------------------------------------------------------------------------
+
 DEV void load_tile(const attention_params &p, const work &w, u32 stage, int code)
 {
     if (code >= 0) {
         const int kv0 = tile_cursor::number(code) * cfg::BN;
-        load_keys(p, w, stage, kv0);
+        if constexpr (cfg::NARROW_K) {
+            bring_narrow(p, w, stage, kv0);
+        } else {
+            load_keys(p, w, stage, kv0);
+        }
         if constexpr (!cfg::V_IS_K) {
             value_loader(p, static_cast<const cfg::element_v *>(p.v), w.b, p.v_b, w.h_kv, p.v_h, p.v_t)
                 .load(stage + layout::K_BYTES, kv0, p.z.len_kv - kv0);
@@ -356,6 +448,10 @@ DEV void walk(warp_rows &own, const attention_params &p, const work &w, const ke
 #pragma unroll 1
     while (queue[0] >= 0) {
         copy_wait<AHEAD - 1>();
+        if constexpr (cfg::NARROW_K) {
+            widen_keys<variant::key_mod, cfg::stored_k>(p, w, layout::stage(shared, stage),
+                                                        tile_cursor::number(queue[0]) * cfg::BN);
+        }
         __syncthreads(); // the tile at hand is there, and no one reads those before it, nor their sums
         const int code = queue[0];
         const int next = cursor.next(p, w);

@@ -280,6 +280,50 @@ static void add_latent_whole(struct case_list *list)
     }
 }
 
+/* The same, read by the kernel itself: tiles of every shape, keys in use, packed queries, pages. */
+static void add_latent_read(struct case_list *list)
+{
+    static const struct {
+        int sm, d, d2, d_v, h, q;
+    } KERNEL[] = {
+        {80, 64, 32, 64, 5, 1}, {90, 128, 64, 96, 70, 1}, {90, 512, 64, 512, 16, 2}, {90, 48, 16, 40, 3, 7}};
+    static const struct {
+        const char *without;
+        int seqs, q, page, most;
+    } OF[] = {{" cu_q cu_kv ", 3, 1, 0, 0},
+              {" cu_q cu_kv ", 3, 2, 64, 5},
+              {" used_kv ", 5, 21, 0, 0},
+              {" cu_kv ", 5, 21, 3, 60}};
+    for (int i = 0; i < COUNT(LATENT) * (COUNT(KERNEL) + COUNT(OF)); i++) {
+        const int spec = i % COUNT(LATENT);
+        const int k = i / COUNT(LATENT);
+        const int own = k < COUNT(KERNEL) ? k : k % 2;
+        struct test_case c = of(&LATENT[spec], i, i % 2 ? LATHE_F16 : LATHE_BF16, KERNEL[own].d,
+                                KERNEL[own].d_v, KERNEL[own].sm);
+        c.template_name = "attention_mla_narrow";
+        c.dtypes = i % 3 == 0 ? "k=f8e4m3" : i % 3 == 1 ? "k=i8" : "k=f8e5m2";
+        if (spec < COUNT(LATENT) - 1)
+            c.dim[SYM_D2] = KERNEL[own].d2;
+        case_shape(&c, 2, KERNEL[own].h, 1, KERNEL[own].q, KERNEL[own].d > 128 ? 70 : 150);
+        if (k >= COUNT(KERNEL)) {
+            const int n = k - COUNT(KERNEL);
+            c.without = OF[n].without;
+            c.dim[SYM_SEQS] = OF[n].seqs;
+            c.dim[SYM_B] = strstr(OF[n].without, "cu_q") ? OF[n].seqs : 1;
+            c.dim[SYM_H] = 4;
+            c.dim[SYM_Q] = OF[n].q;
+            c.dim[SYM_KV] = 300;
+            if (OF[n].page > 0) {
+                c.dim[SYM_PAGE] = OF[n].page;
+                c.dim[SYM_MOST] = OF[n].most;
+                c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+                c.dim[SYM_POOL] = (int64_t)OF[n].seqs * c.dim[SYM_MOST] + 3;
+            }
+        }
+        case_add(list, &c);
+    }
+}
+
 /* ---- what writes such caches ------------------------------------------------------------------------------
  */
 
@@ -332,5 +376,6 @@ void group_narrow(struct case_list *list)
     add_few_mods(list);
     add_latent(list);
     add_latent_whole(list);
+    add_latent_read(list);
     add_appended(list);
 }

@@ -128,3 +128,30 @@ TEST(key_mod_is_of_latents_and_not_of_k2)
     check_factors("return attention { v = 'k', key_mod = function(k) return 2 * k end }\n",
                   "dtype=bf16,h=4,q=64,kv=64,d=64,d_v=64", "attention_fwd_sm90", NULL);
 }
+
+/* It reads latents as they are stored, where it is asked for: no GPU has run it. */
+TEST(latents_of_8_bits_are_read_by_name)
+{
+    static const char text[] = "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,page=64,d=512,d2=64";
+    const struct device wish = asking_for(&H100, "attention_mla_narrow");
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(TOKENS, text, &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla_narrow");
+    CHECK(plan.attention.reads_narrow && plan.attention.v_is_k && plan.attention.d2 == 64);
+    CHECK_EQ(pick(TOKENS, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla_narrow: no GPU has run it");
+    CHECK_EQ(pick("mla_decoupled", "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla_narrow: it is for k of 8 bits");
+    CHECK_EQ(pick("return attention { v = 'k', key_mod = function(k) return k * dimmax(k) end }\n",
+                  "dtype=bf16,k=i8,h=4,q=1,kv=640,d=64", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "key_mod makes elements from others");
+    CHECK_EQ(pick("mla", "dtype=bf16,k=i8,h=4,h_kv=1,q=1,kv=640,d=72,d_v=64", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "rows of k of 8 bits are no multiples of 16 numbers");
+    CHECK_EQ(pick("mla", "dtype=bf16,k=i8,h=4,h_kv=1,q=1,kv=640,d=64,unaligned=k", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "rows of k do not start at multiples of 16 bytes");
+}

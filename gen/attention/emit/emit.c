@@ -424,7 +424,9 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
     if ((plan->attention.parts || plan->attention.selected) && !emit_row_parts(&a, plan))
         return false;
     for (int m = 0; m < MOD_COUNT; m++)
-        emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
+        emit_mod_struct(e, (enum mod)m, mod_type[m],
+                        moved[m] ||
+                            (m == MOD_KEY && plan->attention.reads_narrow && e->w->mod[m].n_stages > 0));
     if (e->back)
         emit_backward(&a, plan);
     text_add(e->out, "};\n");

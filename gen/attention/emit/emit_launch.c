@@ -173,7 +173,8 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         const bool any = a->e->sig->combine; /* that pass stores rows of any length, wherever they start */
         l->inner[t].dim = any ? dim : attention_row(dim);
         const bool odd = !any && is_odd_row(a->e, t);
-        bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
+        const bool own = t == TENSOR_K && a->reads_narrow; /* its mod is the kernel's */
+        bool mod = a->e->w->mod[mod_of[t]].n_stages > 0 && !own;
         const bool narrow = is_narrow(a, t);
         l->moved[t] = t < n_moved && (mod || odd || narrow || (!any && is_unaligned(a->e, l->outer[t].arg)));
         if (a->e->w->qk2 && t < TENSOR_V && !narrow)

@@ -42,6 +42,16 @@ bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why)
     return true;
 }
 
+bool plan_stage_is_of_elements(const struct ir *ir, const struct ir_stage *stage)
+{
+    bool used[IR_MAX_NODES] = {false};
+    bool reduces = stage->form != STAGE_ELEMENT;
+    ir_mark(ir, stage->fn.root, stage->fn.n_roots, used);
+    for (int i = 0; i < ir->n_nodes; i++)
+        reduces |= used[i] && (ir->node[i].op == OP_DIMSUM || ir->node[i].op == OP_DIMMAX);
+    return !reduces;
+}
+
 bool plan_serves_any_batch(const struct kernel_request *r, char *why)
 {
     char said[SAID_BYTES];

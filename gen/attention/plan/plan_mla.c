@@ -103,16 +103,47 @@ static bool begin(const struct kernel_request *r, struct plan *plan, char *why)
     return is_needed(r, why) && plan_attention_begin(r, plan, why);
 }
 
-bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
+static bool take_first(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!begin(r, plan, why))
-        return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
         if (take_tile(r, &TILES[i], plan))
             return true;
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              (int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], r->device->smem_bytes);
     return false;
+}
+
+bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return begin(r, plan, why) && take_first(r, plan, why);
+}
+
+/* Keys of 8 bits as the kernel reads them: 16 numbers at a time, each of which a mod makes alone. */
+static bool reads_keys(const struct kernel_request *r, char *why)
+{
+    enum { STEP = 16 };
+    const int64_t d = r->problem->dim[SYM_D] - (r->ir->qk2 ? r->problem->dim[SYM_D2] : 0);
+    const char *not = NULL;
+    if (lathe__narrow_dtype(r->sig, r->problem, "k") == LATHE_NONE)
+        not = "it is for k of 8 bits";
+    else if (d % STEP != 0)
+        not = "rows of k of 8 bits are no multiples of 16 numbers";
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "k", 0)))
+        not = "rows of k do not start at multiples of 16 bytes";
+    for (int s = 0; s < r->ir->mod[MOD_KEY].n_stages && !not ; s++)
+        if (!plan_stage_is_of_elements(r->ir, &r->ir->mod[MOD_KEY].stage[s]))
+            not = "key_mod makes elements from others, which another kernel does ahead";
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    return !not ;
+}
+
+bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!reads_keys(r, why) || !begin(r, plan, why))
+        return false;
+    plan->attention.reads_narrow = true;
+    return take_first(r, plan, why);
 }
 
 /* ---- sm_90a ---------------------------------------------------------------------------------------------
