@@ -116,7 +116,7 @@ static bool has_folded(const struct kernel_request *r, char *said)
             continue;
         snprintf(said, SAID_BYTES,
                  "%s is folded: a stride of 0, below it or of 2^40 bytes and more, or sequences that are not "
-                 "whole tokens apart, or more than 2^30 tokens, which TMA does not take",
+                 "whole tokens apart or more than 2^30, which TMA does not take",
                  name[t]);
         return true;
     }

@@ -130,7 +130,7 @@ int64_t form_query_row(const struct form *f, int i, int64_t t)
     return f->form & PACKED ? f->x->first_q[i] + t : (int64_t)(i + 1) * f->x->most_q - f->c->q[i] + t;
 }
 
-static int64_t key_row(const struct form *f, int i, int64_t t)
+int64_t form_key_row(const struct form *f, int i, int64_t t)
 {
     const struct form_case *c = f->c;
     if (f->form & PAGED) {
@@ -140,7 +140,7 @@ static int64_t key_row(const struct form *f, int i, int64_t t)
 }
 
 /* Every page somewhere, and one to spare. */
-static int64_t pool_of(const struct form_case *c)
+int64_t form_pool(const struct form_case *c)
 {
     return (int64_t)c->n * c->most + 1;
 }
@@ -179,7 +179,7 @@ static bool fill_rows(struct call *call, const struct form *f, const double *val
     memset(bytes, around, size);
     for (int i = 0; i < c->n; i++) {
         for (int64_t t = 0; t < (keys ? c->kv[i] : c->q[i]); t++) {
-            const int64_t to = (keys ? key_row(f, i, t) : form_query_row(f, i, t)) * width;
+            const int64_t to = (keys ? form_key_row(f, i, t) : form_query_row(f, i, t)) * width;
             const int64_t from = ((keys ? f->x->first_kv[i] : f->x->first_q[i]) + t) * width;
             for (int64_t k = 0; k < width; k++) {
                 dtype_put(f->dtype, bytes, to + k, value[from + k]);
@@ -197,7 +197,7 @@ static bool add_keys(struct call *call, const struct form *f, const char *name, 
     const bool paged = f->form & PAGED;
     const bool packed = f->form & PACKED;
     call_add_rows(call, name, f->dtype,
-                  paged    ? pool_of(c)
+                  paged    ? form_pool(c)
                   : packed ? 1
                            : c->n,
                   c->h_kv,

@@ -65,6 +65,9 @@ lathe_status call_launch(const struct side *side, lathe_spec *spec, lathe_pass p
 bool form_make_pages(struct form *f);
 /* Where token t of sequence i stands among the queries of a head. */
 int64_t form_query_row(const struct form *f, int i, int64_t t);
+/* The same of keys, among those of all batches, or of all pages; and how many pages there are. */
+int64_t form_key_row(const struct form *f, int i, int64_t t);
+int64_t form_pool(const struct form_case *c);
 /* Arguments with memory: all but the results; and these, poisoned. False: there is no memory. */
 bool form_operands(struct call *call, const struct form *f);
 bool form_results(struct call *call, const struct form *f);
@@ -75,7 +78,8 @@ lathe_status form_run_parts(struct call *call, struct call *out, const struct fo
 lathe_status form_run_graph(const struct call *call, const struct form *f, lathe_spec *spec,
                             lathe_error *err);
 
-/* forms_gradients.c: of the packed form; changes values that nothing comes of. exact: those of the reference.
+/* forms_gradients.c: of packed queries, keys packed and in pages; changes values that nothing comes of.
+ * exact: those of the reference.
  */
 void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
                            struct values *x, struct values *exact, lathe_spec *spec, struct tally *tally);

@@ -1,8 +1,9 @@
 /*
- * forms_gradients.c: gradients of packed sequences. In: a bench, a case and its values, o and the final among
- * them. Out: a tally; all memory is freed here. The reference is a backward pass for each sequence by itself,
- * of f64 on the host device. Queries and do of a sequence without keys, and keys of one without queries, are
- * NaN: nothing may come of them, neither there nor beside them.
+ * forms_gradients.c: gradients of packed sequences, whose keys are packed, too, or lie in pages. In: a bench,
+ * a case and its values, o and the final among them. Out: a tally; all memory is freed here. The reference is
+ * a backward pass for each sequence by itself, of f64 on the host device. Queries and do of a sequence
+ * without keys, and keys of one without queries, are NaN: nothing may come of them, neither there nor beside
+ * them.
  */
 #include "forms_call.h"
 
@@ -75,15 +76,15 @@ static lathe_status run_reference(const struct bench *bench, lathe_spec *spec, c
     return status;
 }
 
-/* Rows of all sequences, packed; poison without values. */
-static bool add_packed(struct call *call, const char *name, lathe_dtype dtype, int64_t heads, int64_t tokens,
-                       int64_t d, const double *value)
+/* Rows of all sequences, packed, or pools of pages; poison without values. */
+static bool add_rows(struct call *call, const char *name, lathe_dtype dtype, int64_t batches, int64_t heads,
+                     int64_t tokens, int64_t d, const double *value)
 {
-    const int64_t count = heads * tokens * (d > 0 ? d : 1);
+    const int64_t count = batches * heads * tokens * (d > 0 ? d : 1);
     const size_t size = (size_t)count * lathe_dtype_size(dtype);
     const struct device *device = call->side->device;
     unsigned char *bytes = malloc(size + 1);
-    lathe_arg *arg = call_add_rows(call, name, dtype, 1, heads, tokens, d);
+    lathe_arg *arg = call_add_rows(call, name, dtype, batches, heads, tokens, d);
     void *memory = device_alloc(device, size);
     call->memory[call->n - 1] = memory;
     arg->data = memory;
@@ -101,13 +102,14 @@ static bool add_all(struct call *call, const struct form *f, const struct gradie
 {
     const struct form_case *c = f->c;
     const int64_t rows = f->x->first_q[c->n];
-    const int64_t key_rows = f->x->first_kv[c->n];
-    return form_operands(call, f) && add_packed(call, "o", f->dtype, c->h, rows, c->d, f->x->o) &&
-           add_packed(call, c->final, LATHE_F32, c->h, rows, 0, f->x->final) &&
-           add_packed(call, "do", f->dtype, c->h, rows, c->d, g->dout) &&
-           add_packed(call, NAME[DQ], f->dtype, c->h, rows, c->d, NULL) &&
-           add_packed(call, NAME[DK], f->dtype, c->h_kv, key_rows, c->d, NULL) &&
-           add_packed(call, NAME[DV], f->dtype, c->h_kv, key_rows, c->d, NULL);
+    const int64_t batches = f->form & PAGED ? form_pool(c) : 1;
+    const int64_t keys = f->form & PAGED ? c->page : f->x->first_kv[c->n];
+    return form_operands(call, f) && add_rows(call, "o", f->dtype, 1, c->h, rows, c->d, f->x->o) &&
+           add_rows(call, c->final, LATHE_F32, 1, c->h, rows, 0, f->x->final) &&
+           add_rows(call, "do", f->dtype, 1, c->h, rows, c->d, g->dout) &&
+           add_rows(call, NAME[DQ], f->dtype, 1, c->h, rows, c->d, NULL) &&
+           add_rows(call, NAME[DK], f->dtype, batches, c->h_kv, keys, c->d, NULL) &&
+           add_rows(call, NAME[DV], f->dtype, batches, c->h_kv, keys, c->d, NULL);
 }
 
 /* What has no partner is NaN. */
@@ -126,26 +128,73 @@ static void poison(const struct form_case *c, struct values *x, struct gradients
     }
 }
 
+/* Rows of a pool as packed ones; every other row of it must be 0. bytes: of the pool; out: of packed rows. */
+static const char *take_pages(const struct form *f, const unsigned char *bytes, unsigned char *out)
+{
+    const struct form_case *c = f->c;
+    const size_t row = (size_t)(c->h_kv * c->d) * lathe_dtype_size(f->dtype);
+    const int64_t rows = form_pool(c) * c->page;
+    bool *taken = calloc((size_t)rows + 1, sizeof *taken);
+    const char *wrong = taken ? NULL : "no memory";
+    for (int i = 0; i < c->n && taken; i++) {
+        for (int64_t t = 0; t < c->kv[i]; t++) {
+            const int64_t from = form_key_row(f, i, t);
+            taken[from] = true;
+            memcpy(out + (size_t)(f->x->first_kv[i] + t) * row, bytes + (size_t)from * row, row);
+        }
+    }
+    for (int64_t r = 0; r < rows && taken && !wrong; r++) {
+        for (size_t k = 0; k < row && !taken[r]; k++) {
+            wrong = bytes[(size_t)r * row + k] ? "a row that no key in use lies in is not 0" : wrong;
+        }
+    }
+    free(taken);
+    return wrong;
+}
+
+/* A gradient, packed; the caller frees it. */
+static unsigned char *fetch(const struct form *f, const struct call *call, int arg, bool pages,
+                            const char **wrong)
+{
+    size_t size = lathe_dtype_size(f->dtype);
+    for (int k = 0; k < call->arg[arg].ndim; k++) {
+        size *= (size_t)call->shape[arg][k];
+    }
+    const size_t packed =
+        (size_t)f->x->first_kv[f->c->n] * (size_t)(f->c->h_kv * f->c->d) * lathe_dtype_size(f->dtype);
+    unsigned char *bytes = malloc(size + 1);
+    unsigned char *out = pages ? malloc(packed + 1) : NULL;
+    *wrong = bytes && (out || !pages) && device_download(call->side->device, bytes, call->memory[arg], size)
+                 ? NULL
+                 : "no memory";
+    if (!pages || *wrong) {
+        free(out);
+        return bytes;
+    }
+    *wrong = take_pages(f, bytes, out);
+    free(bytes);
+    return out;
+}
+
 /* A sequence's rows of a gradient, and what they must be, in the order of [heads, tokens, columns]. */
 static const char *judge(const struct form *f, const struct call *call, enum gradient which,
                          const double *expected, const struct test_case *one, double *worst, char *why,
                          size_t why_size)
 {
     const struct form_case *c = f->c;
-    const int arg = call->n - GRADIENTS + (int)which;
     const int *first = which == DQ ? f->x->first_q : f->x->first_kv;
     const int64_t heads = which == DQ ? c->h : c->h_kv;
-    const size_t size = (size_t)(first[c->n] * heads * c->d) * lathe_dtype_size(f->dtype);
-    unsigned char *bytes = malloc(size + 1);
-    const char *wrong =
-        bytes && device_download(call->side->device, bytes, call->memory[arg], size) ? NULL : "no memory";
+    const char *wrong = NULL;
+    unsigned char *bytes =
+        fetch(f, call, call->n - GRADIENTS + (int)which, which != DQ && (f->form & PAGED), &wrong);
     for (int i = 0; i < c->n && !wrong; i++) {
         struct tensor t = {.dtype = f->dtype, .ndim = 4, .bytes = bytes};
         t.row.role = ROLE_RESULT;
         (void)snprintf(t.row.name, sizeof t.row.name, "%s", NAME[which]);
-        memcpy(t.shape, call->shape[arg], sizeof t.shape);
-        memcpy(t.strides, call->stride[arg], sizeof t.strides);
-        t.shape[2] = first[i + 1] - first[i];
+        const int64_t shape[] = {1, heads, first[i + 1] - first[i], c->d};
+        const int64_t stride[] = {first[c->n] * heads * c->d, c->d, heads * c->d, 1}; /* tokens ahead */
+        memcpy(t.shape, shape, sizeof shape);
+        memcpy(t.strides, stride, sizeof stride);
         t.offset = first[i] * t.strides[2];
         t.count = heads * t.shape[2] * c->d;
         /* Of a row with one live key dw and delta cancel; without a partner all is exactly 0. */
@@ -162,18 +211,40 @@ static const char *judge(const struct form *f, const struct call *call, enum gra
     return wrong;
 }
 
-void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
-                           struct values *x, struct values *exact, lathe_spec *spec, struct tally *tally)
+/* One form's pass, against what the reference has made. */
+static void check_form(const struct bench *bench, const struct test_case *whole, const struct form *f,
+                       const struct gradients *g, lathe_spec *spec, struct tally *tally)
 {
     struct call call = {.side = &bench->tested};
     struct test_case one = *whole;
+    lathe_error err = {0};
+    char why[320] = "";
+    double worst = 0.0;
+    one.pass = LATHE_BACKWARD;
+    const lathe_status status = add_all(&call, f, g)
+                                    ? call_launch(call.side, spec, LATHE_BACKWARD, call.arg, call.n, &err)
+                                    : LATHE_MEMORY;
+    const char *wrong = status == LATHE_OK ? NULL : err.text[0] ? err.text : "no memory";
+    for (int k = 0; k < GRADIENTS && !wrong; k++) {
+        wrong = judge(f, &call, (enum gradient)k, g->of[k], &one, &worst, why, sizeof why);
+    }
+    tally->worst = worst > tally->worst ? worst : tally->worst;
+    if (wrong) {
+        case_fail(tally, whole,
+                  f->form & PAGED ? "gradients of the packed form in pages" : "gradients of the packed form",
+                  wrong);
+    } else {
+        tally->passed++;
+    }
+    call_close(&call);
+}
+
+void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
+                           struct values *x, struct values *exact, lathe_spec *spec, struct tally *tally)
+{
     struct gradients g = {NULL, {NULL}};
     lathe_error err = {0};
     lathe_status status = LATHE_MEMORY;
-    char why[320] = "";
-    double worst = 0.0;
-    f->form = PACKED;
-    one.pass = LATHE_BACKWARD;
     if (f->c->d2 >
         0) { /* rows of a second pair are copied: those of one sequence after the other are the same */
         return;
@@ -182,20 +253,12 @@ void forms_check_gradients(const struct bench *bench, const struct test_case *wh
         status = run_reference(bench, spec, f->c, exact, &g, &err);
         poison(f->c, x, &g);
     }
-    if (status == LATHE_OK) {
-        status = add_all(&call, f, &g) ? call_launch(call.side, spec, LATHE_BACKWARD, call.arg, call.n, &err)
-                                       : LATHE_MEMORY;
+    if (status != LATHE_OK) {
+        case_fail(tally, whole, "gradients", err.text[0] ? err.text : "no memory");
     }
-    const char *wrong = status == LATHE_OK ? NULL : err.text[0] ? err.text : "no memory";
-    for (int k = 0; k < GRADIENTS && !wrong; k++) {
-        wrong = judge(f, &call, (enum gradient)k, g.of[k], &one, &worst, why, sizeof why);
+    for (int pages = 0; pages < 2 && status == LATHE_OK; pages++) {
+        f->form = pages ? PACKED | PAGED : PACKED;
+        check_form(bench, whole, f, &g, spec, tally);
     }
-    tally->worst = worst > tally->worst ? worst : tally->worst;
-    if (wrong) {
-        case_fail(tally, whole, "gradients of the packed form", wrong);
-    } else {
-        tally->passed++;
-    }
-    call_close(&call);
     gradients_close(&g);
 }
