@@ -379,13 +379,6 @@ TEST(lists_that_a_scheme_does_not_take_say_why)
     CHECK_EQ(refuse(&b, &keys, "argument 'cu_q' is not taken: packed sequences are cut between ranks"),
              LATHE_UNSUPPORTED);
     close_bench(&b);
-    open_bench(&b, "causal", TOKENS);
-    give_i32(&b, "q_start", none);
-    b.pass = LATHE_BACKWARD;
-    b.paged = true;
-    CHECK_EQ(refuse(&b, &keys, "argument 'pages' is not taken: ranks have no gradients of keys in pages"),
-             LATHE_UNSUPPORTED);
-    close_bench(&b);
     open_bench(&b, "linear", TOKENS);
     give_i32(&b, "states_index", none);
     CHECK_EQ(refuse(&b, NULL, "argument 'states_index' is not taken"), LATHE_UNSUPPORTED);
