@@ -6,8 +6,8 @@
 
 Each rank has some tokens of every sequence. All layers but attention are the model's own (gpt.py) and do not notice;
 attention is told by `wrap` how tokens are shared out. Ten steps of training, each beside that of a model which has all
-tokens: gradients of the first step and losses differ by rounding only, or the exit code is 1. What that comes to is told
-by a third model, of which attention is off by rounding at random: training makes more of it with each step.
+tokens: gradients of the first step and losses differ by rounding only, or the exit code is 1. What that comes to is
+told by a third model, of which attention is off by rounding at random: training makes more of it with each step.
 
     heads    tokens rank after rank; attention has all tokens of some heads
     gather   zigzag, for which a causal mask makes even work; attention has the keys and values of all ranks

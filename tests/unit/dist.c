@@ -159,32 +159,6 @@ TEST_TIMEOUT(eight_ranks_with_states, 300)
     }
 }
 
-/* Gates that forget everything, exactly nothing, and either by turns; no state ahead of all tokens and none
-   behind them, or both. */
-TEST(states_of_strong_gates_and_of_none)
-{
-    static const char *const SPEC[] = {"gated_delta", "kda", "gla", "simple_gla", "rwkv7", "rwkv6", "comba"};
-    static const double GATE[] = {-40.0, 0.0, -800.0};
-    for (int i = 0; i < 7; i++)
-        for (int form = 0; form < 16; form++) {
-            struct bench b;
-            open_bench(&b, SPEC[i], TOKENS);
-            struct value *gate = find(&b, "g") ? find(&b, "g") : find(&b, "w");
-            CHECK(gate != NULL);
-            for (int64_t k = 0; k < gate->count; k++)
-                dtype_store(gate->arg.dtype, gate->arg.data, k, GATE[form % 4 < 3 ? form % 4 : k / 3 % 3]);
-            if (form & 4)
-                find(&b, "state")->name[0] = find(&b, "state_out")->name[0] = '-';
-            b.options.parallel = form & 8 ? 1 : 0;
-            whole(&b, LATHE_FORWARD);
-            for (int ranks = 2; ranks <= MOST_SWEPT; ranks += 2) {
-                run(&b, ranks, EDGE[ranks - 1], EDGE[ranks - 1]);
-                compare(&b, SPEC[i], 1e-9);
-            }
-            close_bench(&b);
-        }
-}
-
 /* Both passes of a spec of linear attention over 3 ranks, one without tokens. */
 static void states_of(const char *text)
 {
@@ -222,22 +196,6 @@ TEST(states_without_ends)
             }
             close_bench(&b);
         }
-}
-
-/* What multiplies nothing is not sent; with a state ahead of all it is. */
-TEST(two_ranks_send_a_state_alone)
-{
-    static const char *const END[] = {"state_out", "state"};
-    struct bench b;
-    open_bench(&b, "gated_delta", TOKENS);
-    for (int i = 0; i < 2; i++) {
-        find(&b, END[i])->name[0] = '-';
-        whole(&b, LATHE_FORWARD);
-        run(&b, 2, EDGE[1], EDGE[1]);
-        compare(&b, "gated_delta", 1e-9);
-        CHECK_HAS(b.info, i ? "in 1 calls" : "in 2 calls");
-    }
-    close_bench(&b);
 }
 
 TEST(states_go_either_way_and_fade_by_either_channel)
@@ -291,30 +249,6 @@ TEST(a_rank_that_cannot_begin_says_so_too)
                   r == 1 ? "dist: expected q and k of 4 dims" : "rank 1 of 3 failed: dist: expected q and k");
     }
     close_bench(&b);
-}
-
-static lathe_status refuse_of(struct bench *b, int ranks, const lathe_dist_options *o, const char *text)
-{
-    struct part *p = calloc(1, sizeof *p);
-    lathe_transport t = {.rank = 0, .ranks = ranks};
-    lathe_dist *dist;
-    lathe_error err = {0};
-    CHECK(p != NULL);
-    p->b = b;
-    b->q_edge = b->kv_edge = (const int64_t[]){0, TOKENS};
-    take(p);
-    const lathe_status status = lathe_dist_create(&dist, b->ctx, b->spec, b->pass, &t, o, p->arg, p->n, &err);
-    CHECK_HAS(status == LATHE_OK ? lathe_dist_info(dist) : err.text, text);
-    lathe_dist_destroy(dist);
-    for (int k = 0; k < p->n; k++)
-        free(p->arg[k].data);
-    free(p);
-    return status;
-}
-
-static lathe_status refuse(struct bench *b, const lathe_dist_options *o, const char *text)
-{
-    return refuse_of(b, 3, o, text);
 }
 
 TEST(what_is_refused_says_why)
@@ -427,33 +361,6 @@ TEST(a_state_that_cannot_be_carried_says_why)
 }
 
 /* An ordinary call serves what no scheme does. */
-static void refuse_parallel(const char *spec, int64_t d_v, lathe_dtype dtype, lathe_pass pass,
-                            const char *why)
-{
-    struct bench b;
-    open_bench_sized(&b, spec, TOKENS, H_KV, d_v, dtype);
-    b.pass = pass;
-    CHECK_EQ(refuse(&b, &(lathe_dist_options){.parallel = 1}, why), LATHE_UNSUPPORTED);
-    close_bench(&b);
-}
-
-TEST(what_is_not_computed_in_parallel_says_why)
-{
-    refuse_parallel("linear_elu", D, LATHE_F64, LATHE_FORWARD, "parallel: with normalise o is divided");
-    refuse_parallel("mamba2", D, LATHE_F64, LATHE_FORWARD, "parallel: output_mod makes something of o");
-    refuse_parallel("gdn2", D, LATHE_F64, LATHE_FORWARD, "parallel: value_mod would be applied to rows");
-    refuse_parallel("hgrn", D, LATHE_F64, LATHE_FORWARD, "parallel: its decay is by value channel");
-    refuse_parallel("return linear_attention { inputs = { w = tensor('float', 'h', 'd_v') },\n"
-                    "  delta = function(at, x) return x.w(at.h, 0) end }",
-                    D, LATHE_F64, LATHE_FORWARD, "parallel: it has an input over d_v");
-    refuse_parallel("return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }", D,
-                    LATHE_F64, LATHE_FORWARD, "parallel: line 1 of the spec reads at.d_v");
-    refuse_parallel("kda", D, LATHE_F16, LATHE_FORWARD, "parallel: what strong gates leave of a row");
-    refuse_parallel("kda", 256, LATHE_BF16, LATHE_FORWARD, "parallel: d + d_v is");
-    refuse_parallel("kda", D, LATHE_F64, LATHE_BACKWARD, "parallel is of the forward pass");
-    refuse_parallel("causal", D, LATHE_F64, LATHE_FORWARD, "parallel is of scheme states");
-}
-
 TEST(one_rank_needs_no_scheme)
 {
     struct bench b;

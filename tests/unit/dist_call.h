@@ -527,4 +527,30 @@ static inline void compare(struct bench *b, const char *spec, double bound)
     }
 }
 
+/* What an object is refused for that only tells what it would do, or what it tells. */
+static inline lathe_status refuse_of(struct bench *b, int ranks, const lathe_dist_options *o,
+                                     const char *text)
+{
+    struct part *p = calloc(1, sizeof *p);
+    lathe_transport t = {.rank = 0, .ranks = ranks};
+    lathe_dist *dist;
+    lathe_error err = {0};
+    CHECK(p != NULL);
+    p->b = b;
+    b->q_edge = b->kv_edge = (const int64_t[]){0, TOKENS};
+    take(p);
+    const lathe_status status = lathe_dist_create(&dist, b->ctx, b->spec, b->pass, &t, o, p->arg, p->n, &err);
+    CHECK_HAS(status == LATHE_OK ? lathe_dist_info(dist) : err.text, text);
+    lathe_dist_destroy(dist);
+    for (int k = 0; k < p->n; k++)
+        free(p->arg[k].data);
+    free(p);
+    return status;
+}
+
+static inline lathe_status refuse(struct bench *b, const lathe_dist_options *o, const char *text)
+{
+    return refuse_of(b, 3, o, text);
+}
+
 #endif
