@@ -139,7 +139,9 @@ typedef struct lathe_dist_options {
         *kv_tokens;  /* [ranks]: keys of each, or tokens of linear attention; NULL: as many as this one */
     int32_t whole_q; /* 1: every rank has all queries, as in decoding: what AUTO asks */
     int32_t heads_at_once; /* gather: so many key heads at a time, which bounds its buffers; 0: all */
-    size_t most_bytes;     /* AUTO: no scheme whose workspace is larger, where another is smaller; 0: any */
+    size_t most_bytes; /* AUTO: no scheme whose workspace is larger, where another is smaller; 0: any. Ring
+                          with it: parts beyond it are merged as they come, in the place of three, which
+                          takes as many bytes of traffic again */
     lathe_stream
         side; /* ring, gather and heads on a GPU: the stream on which keys travel while others are computed,
                  of gather those of the next heads, by default half of them, of heads what the second half of

@@ -222,6 +222,9 @@ lathe_status lathe__dist_clear_shares(struct walk *w);
 /* Parts of rows [parts,b,h,q,..] of queries in that piece -> the caller's o and finals. */
 lathe_status lathe__dist_combine(struct walk *w, const struct stretch *q, struct tensor os,
                                  struct tensor rows);
+/* The same -> a part [b,h,q,..], which is none of them. */
+lathe_status lathe__dist_merge(struct walk *w, const struct stretch *q, struct tensor os, struct tensor rows,
+                               struct tensor to_o, struct tensor to_rows);
 struct tensor lathe__dist_part_o(struct walk *w, int64_t parts, int64_t q);
 struct tensor lathe__dist_part_rows(struct walk *w, int64_t parts, int64_t q);
 

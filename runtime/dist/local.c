@@ -163,19 +163,35 @@ struct tensor lathe__dist_part_rows(struct walk *w, int64_t parts, int64_t q)
     return part(w, "part_rows", parts, q, n);
 }
 
-lathe_status lathe__dist_combine(struct walk *w, const struct stretch *q, struct tensor os,
-                                 struct tensor rows)
+static lathe_status combine(struct walk *w, const struct stretch *q, struct tensor os, struct tensor rows,
+                            const struct tensor merged[2])
 {
     struct call c = {0};
-    struct local l = {.cut_q = true, .q = *q};
+    struct local l = {.cut_q = true, .q = *q, .parts = merged != NULL};
     struct filling f = {.w = w, .c = &c, .l = &l, .pass = LATHE_COMBINE};
     lathe_arg_info info;
-    lathe__dist_put(&c, os);
-    lathe__dist_put(&c, rows);
+    lathe__dist_put(&c, lathe__dist_named(os, "part_o"));
+    lathe__dist_put(&c, lathe__dist_named(rows, "part_rows"));
+    if (merged) {
+        lathe__dist_put(&c, lathe__dist_named(merged[0], "merged_o"));
+        lathe__dist_put(&c, lathe__dist_named(merged[1], "merged_rows"));
+    }
     TRY(add_arguments(&f));
     l.q_start = (int32_t)(lathe__dist_q_start(w) + q->first);
     for (int i = 0; lathe_spec_arg(w->d->spec, LATHE_COMBINE, i, &info); i++)
         if (strcmp(info.name, "q_start") == 0)
             lathe__dist_put_i32(&c, "q_start", &l.q_start);
     return lathe__dist_launch_spec(w, w->d->spec, LATHE_COMBINE, &c);
+}
+
+lathe_status lathe__dist_combine(struct walk *w, const struct stretch *q, struct tensor os,
+                                 struct tensor rows)
+{
+    return combine(w, q, os, rows, NULL);
+}
+
+lathe_status lathe__dist_merge(struct walk *w, const struct stretch *q, struct tensor os, struct tensor rows,
+                               struct tensor to_o, struct tensor to_rows)
+{
+    return combine(w, q, os, rows, (const struct tensor[]){to_o, to_rows});
 }

@@ -2,8 +2,9 @@
  * ring.c: keys go round. Every rank keeps its queries and has the keys of one rank at a time; while it
  * computes with them the next ones are under way on the side stream. Forward: a part of each row for every
  * piece of keys, merged at the end in the order of positions, so that it does not matter which keys came
- * first. Backward: sums of dk and dv travel one step behind their keys, beside computing up to where
- * something is added to them, and come home in the dtype of k and v; dq is summed here.
+ * first; or, for want of memory, one after the other. Backward: sums of dk and dv travel one step behind
+ * their keys, beside computing up to where something is added to them, and come home in the dtype of k and v;
+ * dq is summed here.
  */
 #include "runtime/dist/dist.h"
 #include "runtime/jit/jit.h"
@@ -20,6 +21,8 @@ struct ring {
     int number;                        /* of calls */
     struct tensor part_o[MOST_PIECES]; /* forward: parts of the rows of each piece of queries */
     struct tensor part_rows[MOST_PIECES];
+    bool folds;            /* there is room for three: what has been merged, a part, and the sum of both */
+    int made[MOST_PIECES]; /* parts of each piece of queries */
 };
 
 static int before(const struct walk *w, int rank, int steps)
@@ -74,13 +77,27 @@ static void make_sums(struct walk *w, struct ring *g)
     }
 }
 
+enum { FOLDED = 3 }; /* places of parts that are merged as they come */
+
+/* All parts, or three where all are more than the caller has room for. */
 static void make_parts(struct walk *w, struct ring *g)
 {
+    const size_t used = w->used;
+    const size_t most = w->most;
+    const size_t bound = w->d->o.most_bytes;
     struct stretch q[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
-    for (int i = 0; i < n; i++) {
-        g->part_o[i] = lathe__dist_part_o(w, (int64_t)w->d->t.ranks * n, q[i].n);
-        g->part_rows[i] = lathe__dist_part_rows(w, (int64_t)w->d->t.ranks * n, q[i].n);
+    int64_t parts = (int64_t)w->d->t.ranks * n;
+    for (bool fits = false; !fits;) {
+        w->used = used;
+        w->most = most;
+        for (int i = 0; i < n; i++) {
+            g->part_o[i] = lathe__dist_part_o(w, parts, q[i].n);
+            g->part_rows[i] = lathe__dist_part_rows(w, parts, q[i].n);
+        }
+        fits = bound == 0 || w->used <= bound || parts <= FOLDED;
+        parts = fits ? parts : FOLDED;
+        g->folds |= !fits;
     }
 }
 
@@ -143,19 +160,54 @@ static bool is_dead(const struct walk *w, const struct stretch *q, const struct 
            kv->first > lathe__dist_q_start(w) + q->first + q->n - 1;
 }
 
-/* i, j: piece of own queries, of the holder's keys. Parts are numbered by position. */
+/* Where what has been merged is, if `made` parts are: places 0 and 2 take turns, each beside place 1. */
+static int64_t merged_place(int made)
+{
+    return made % 2 == 1 ? 0 : FOLDED - 1;
+}
+
+/* What has been merged and the part in place 1, which lie side by side: the place of the first. */
+static int64_t pair_place(int made)
+{
+    return merged_place(made) == 0 ? 0 : 1;
+}
+
+static lathe_status fold(struct walk *w, const struct ring *g, int i, const struct stretch *q)
+{
+    const int made = g->made[i];
+    const int64_t pair = pair_place(made);
+    const int64_t to = merged_place(made + 1);
+    return lathe__dist_merge(w, q, lathe__dist_slice(g->part_o[i], 0, pair, 2),
+                             lathe__dist_slice(g->part_rows[i], 0, pair, 2), one_part(g->part_o[i], to),
+                             one_part(g->part_rows[i], to));
+}
+
+/* A call whose results are a part, and its merging. */
+static lathe_status launch_part(struct walk *w, struct ring *g, int i, struct call *c, struct local *l)
+{
+    TRY(lathe__dist_local(w, c, l));
+    if (g->folds && g->made[i] > 0)
+        TRY(fold(w, g, i, &l->q));
+    g->made[i]++;
+    return LATHE_OK;
+}
+
+/* i, j: piece of own queries, of the holder's keys. Parts are numbered by position; where they are merged as
+   they come, those of a piece are on one stream. */
 static lathe_status forward_pair(struct walk *w, struct ring *g, int here, int i, int j,
                                  const struct stretch *q, const struct stretch *kv)
 {
-    const int64_t part = j == 0 ? g->holder : 2 * w->d->t.ranks - 1 - g->holder;
+    const int64_t number = j == 0 ? g->holder : 2 * w->d->t.ranks - 1 - g->holder;
+    const int64_t part = !g->folds ? number : g->made[i] > 0 ? 1 : 0;
+    const bool beside = g->folds ? i == 0 : g->number++ % 2 == 1;
     struct call c = {0};
     struct local l = {.cut_q = true, .q = *q, .cut_keys = true, .kv_first = kv->first, .parts = true};
     put_keys(&c, g->key[here], kv);
     lathe__dist_put(&c, one_part(g->part_o[i], part));
     lathe__dist_put(&c, one_part(g->part_rows[i], part));
-    if (g->number++ % 2 == 1)
+    if (beside)
         lathe__dist_go_beside(w);
-    const lathe_status status = lathe__dist_local(w, &c, &l);
+    const lathe_status status = launch_part(w, g, i, &c, &l);
     lathe__dist_go_back(w);
     return status;
 }
@@ -249,10 +301,11 @@ static lathe_status finish_forward(struct walk *w, struct ring *g)
     struct stretch q[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
     for (int i = 0; i < n; i++) {
-        const int64_t live = live_parts(w, &q[i]);
+        const int64_t first = g->folds ? merged_place(g->made[i]) : 0;
+        const int64_t live = g->folds ? 1 : live_parts(w, &q[i]);
         if (q[i].n > 0)
-            TRY(lathe__dist_combine(w, &q[i], lathe__dist_slice(g->part_o[i], 0, 0, live),
-                                    lathe__dist_slice(g->part_rows[i], 0, 0, live)));
+            TRY(lathe__dist_combine(w, &q[i], lathe__dist_slice(g->part_o[i], 0, first, live),
+                                    lathe__dist_slice(g->part_rows[i], 0, first, live)));
     }
     return LATHE_OK;
 }

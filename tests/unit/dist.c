@@ -115,50 +115,6 @@ SWEEP_PARALLEL(states_parallel, true, LATHE_SCHEME_STATES, "states", KIND_LINEAR
                1e-9, 14, 12)
 SWEEP(states_backward, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, true, 1e-8, 15, 6)
 
-/* As many ranks as a host has GPUs, more than there are heads among them: shards of one length and of any,
-   two of them empty; zigzag's pieces of two tokens. */
-TEST_TIMEOUT(eight_ranks_and_six, 300)
-{
-    static const int64_t of_8[] = {0, 3, 6, 9, 12, 15, 18, 21, 24}, any[] = {0, 1, 5, 5, 6, 14, 20, 20, 24};
-    static const int64_t of_6[] = {0, 4, 8, 12, 16, 20, 24};
-    static const char *const SPEC[] = {"causal", "alibi", "document", "sinks", "softcap", "dropout"};
-    static const lathe_scheme LIST[] = {LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER, LATHE_SCHEME_RING,
-                                        LATHE_SCHEME_KEYS};
-    for (int i = 0; i < 6; i++)
-        for (int scheme = 0; scheme < 4; scheme++)
-            for (int way = 0; way < 3 - (scheme == 3); way++) {
-                struct bench b;
-                open_bench(&b, SPEC[i], TOKENS);
-                b.options.scheme = LIST[scheme];
-                b.options.whole_q = scheme == 3;
-                b.options.shards = way == 2 ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
-                for (int pass = 0; pass < 2; pass++) {
-                    const int64_t *const edge = way == 2 ? of_6 : way == 1 ? any : of_8;
-                    whole(&b, (lathe_pass)pass);
-                    run(&b, way == 2 ? 6 : 8, edge, edge);
-                    compare(&b, SPEC[i], 1e-9);
-                }
-                close_bench(&b);
-            }
-}
-
-/* Linear attention, too. */
-TEST_TIMEOUT(eight_ranks_with_states, 300)
-{
-    static const int64_t any[] = {0, 1, 5, 5, 6, 14, 20, 20, 24};
-    static const char *const SPEC[] = {"gated_delta", "kda", "gla", "linear_elu"};
-    for (int i = 0; i < 4; i++) {
-        struct bench b;
-        open_bench(&b, SPEC[i], TOKENS);
-        for (int pass = 0; pass < 2; pass++) {
-            whole(&b, (lathe_pass)pass);
-            run(&b, 8, any, any);
-            compare(&b, SPEC[i], 1e-8);
-        }
-        close_bench(&b);
-    }
-}
-
 /* Both passes of a spec of linear attention over 3 ranks, one without tokens. */
 static void states_of(const char *text)
 {
@@ -478,6 +434,40 @@ TEST(a_ring_leaves_out_what_a_causal_mask_does)
         }
     CHECK_EQ(kernels[0][0] - kernels[0][1], 5);
     CHECK(kernels[1][0] > kernels[1][1]);
+}
+
+static long workspace_of(const char *info)
+{
+    const char *const at = strstr(info, "a workspace of ");
+    return at ? atol(at + strlen("a workspace of ")) : -1;
+}
+
+/* Where all parts would be too much they are merged as they come: of 4 ranks, zigzag, 3 places for 8. */
+TEST(a_ring_merges_parts_as_they_come)
+{
+    static const char *const SPEC[] = {"full", "causal", "sinks", "document", "sigmoid", "retention"};
+    for (int i = 0; i < 6; i++) {
+        long bytes[2];
+        int kernels[2];
+        for (int folds = 0; folds < 2; folds++) {
+            struct bench b;
+            open_bench(&b, SPEC[i], TOKENS);
+            b.options.scheme = LATHE_SCHEME_RING;
+            b.options.shards = LATHE_SHARDS_ZIGZAG;
+            b.options.most_bytes = (size_t)folds;
+            whole(&b, LATHE_FORWARD);
+            run(&b, 4, EVEN[3], EVEN[3]);
+            compare(&b, SPEC[i], 1e-9);
+            bytes[folds] = workspace_of(b.info);
+            kernels[folds] = kernels_of(b.info);
+            b.options.shards = LATHE_SHARDS_CONTIGUOUS;
+            run(&b, 4, EDGE[3], EDGE[3]);
+            compare(&b, SPEC[i], 1e-9);
+            close_bench(&b);
+        }
+        CHECK(bytes[1] < bytes[0]);
+        CHECK(kernels[1] > kernels[0]);
+    }
 }
 
 TEST(gather_by_groups_of_heads)

@@ -288,7 +288,8 @@ struct problem_of_streams {
     lathe_scheme scheme;
     bool zigzag, side, beside;
     int64_t heads_at_once;
-    bool idle_beside; /* the scheme puts nothing there */
+    bool idle_beside;  /* the scheme puts nothing there */
+    size_t most_bytes; /* beyond which parts are merged as they come */
 };
 
 static void streams_of(const struct problem_of_streams *p)
@@ -308,6 +309,7 @@ static void streams_of(const struct problem_of_streams *p)
                 b.options.side = p->side ? (lathe_stream)&handle[1] : NULL;
                 b.options.beside = p->beside ? (lathe_stream)&handle[2] : NULL;
                 b.options.heads_at_once = (int32_t)p->heads_at_once;
+                b.options.most_bytes = p->most_bytes;
                 for (int k = 0; k <= pass; k++)
                     whole(&b, (lathe_pass)k);
                 run(&b, ranks, edge, edge);
@@ -342,6 +344,8 @@ STREAMS_OF(ring_on_one_stream, RING, .spec = "causal", .zigzag = true)
 STREAMS_OF(ring_with_a_side, RING, .spec = "causal", .zigzag = true, .side = true)
 STREAMS_OF(ring_with_calls_beside, RING, .spec = "sinks", .zigzag = true, .beside = true)
 STREAMS_OF(ring_with_both, RING, .spec = "alibi", .zigzag = true, .side = true, .beside = true)
+STREAMS_OF(ring_that_merges, RING, .spec = "sinks", .zigzag = true, .side = true, .beside = true,
+           .most_bytes = 1)
 STREAMS_OF(ring_of_one_piece, RING, .spec = "full", .side = true, .beside = true)
 STREAMS_OF(heads_on_one_stream, HEADS, .spec = "causal", .zigzag = true, .beside = true, .idle_beside = true)
 STREAMS_OF(heads_with_a_side, HEADS, .spec = "alibi", .zigzag = true, .side = true)
