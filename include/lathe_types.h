@@ -120,9 +120,9 @@ typedef struct CUstream_st
  *     them up. A backward pass of a part of the keys needs o and the finals of all. LATHE_COMBINE takes
  *     h_start and n_h.
  *
- *     Of the forward pass k and v may have, each, a dtype of 8 bits (F8_E4M3, F8_E5M2, I8) beside q and o of
- *     another one: keys and values are the numbers that are stored, and a spec multiplies them by scales that
- *     are its inputs (specs/reference/attention.md).
+ *     k and v may have, each, a dtype of 8 bits (F8_E4M3, F8_E5M2, I8) beside q and o of another one: keys
+ * and values are the numbers that are stored, and a spec multiplies them by scales that are its inputs
+ *     (specs/reference/attention.md). Their gradients have the dtype of q.
  *
  * Arguments of LATHE_COMBINE (attention), which merges parts in any number and order:
  *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward

@@ -94,10 +94,10 @@ static void say_choices(struct phrase *to, const struct sig_arg *a)
 {
     const bool any = a->dtype == LATHE_NONE || a->halves;
     lathe__say(to, "%s",
-               !any                        ? lathe_dtype_text((lathe_dtype)a->dtype)
-               : a->narrow == NARROW_TAKEN ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8"
-               : a->optional               ? "f32, f16, bf16"
-                                           : "f32, f16 or bf16");
+               !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
+               : a->narrow   ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8"
+               : a->optional ? "f32, f16, bf16"
+                             : "f32, f16 or bf16");
     if (a->optional)
         lathe__say(to, " or none");
 }
@@ -206,7 +206,7 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
         p->present &= ~arg_bit(i);
         return LATHE_OK;
     }
-    const bool is_cached = lathe__has_own_dtype(a) && a->narrow == NARROW_TAKEN;
+    const bool is_cached = lathe__has_own_dtype(a) && a->narrow;
     const bool own = names_dtype(item, (lathe_dtype)a->dtype); /* brings in what is rarely there */
     if (own && !a->rare) {
         p->present |= arg_bit(i);

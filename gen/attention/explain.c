@@ -13,8 +13,8 @@ static void explain_narrow(struct facts *f, const struct plan *plan)
     const char *const said =
         plan->attention.reads_narrow
             ? "of 8 bits, and widened to the dtype of q by the kernel as it reads"
-            : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel: less memory at "
-              "rest, but more bytes moved than of 16 bits";
+            : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel, of batches and "
+              "sequences their keys in use: less memory at rest, but more bytes moved than of 16 bits";
     if (!plan->attention.narrow)
         return;
     facts_string(f, "caches", said);

@@ -246,6 +246,14 @@ static bool has_mod_of_pair(const struct kernel_request *r, char *said)
     return key && (backward || (r->pass == LATHE_FORWARD && r->ir->qk2 && !is_narrow(r, "k")));
 }
 
+/* An adjoint reads rows ahead of their mod, as numbers of the dtype of q. */
+static bool has_narrow_adjoints(const struct kernel_request *r, char *said)
+{
+    const bool key = is_narrow(r, "k") && r->ir->mod[MOD_KEY].n_stages > 0;
+    snprintf(said, SAID_BYTES, "%s is of 8 bits and has a mod", key ? "k" : "v");
+    return r->pass == LATHE_BACKWARD && (key || (is_narrow(r, "v") && r->ir->mod[MOD_VALUE].n_stages > 0));
+}
+
 /* Parts are written where they are to lie, two floats at a time. */
 static bool has_unaligned_parts(const struct kernel_request *r, char *said)
 {
@@ -335,9 +343,14 @@ const struct feature attention_features[] = {
     [HAS_NARROW_PAGES] = {.name = "keys of 8 bits in pages",
                           .has = has_narrow_pages,
                           .instead =
-                              "keep them in pages as bf16, or with head dims that are multiples of 32"},
+                              "keep them in pages as bf16, or in rows of up to 256 numbers that start at "
+                              "multiples of 16 bytes, without mods"},
     [HAS_MOD_OF_PAIR] = {.name = "key_mod beside q2 and k2, or of values in keys",
                          .has = has_mod_of_pair,
                          .instead = "give k as the mod has made it"},
+    [HAS_NARROW_ADJOINTS] = {.name = "gradients of mods of keys of 8 bits",
+                             .has = has_narrow_adjoints,
+                             .instead =
+                                 "put scales into scores and weights, or give the same numbers as bf16"},
     {.name = NULL},
 };

@@ -1,7 +1,7 @@
 /*
  * mod_factors.c: scales of caches of 8 bits, where mods of k and v are products by them. In: a spec, a call
- * of few queries with k or v of 8 bits. Out: a spec without such mods, whose kernels read what is stored, or
- * none.
+ * of few queries, or with keys in pages, with k or v of 8 bits. Out: a spec without such mods, whose kernels
+ * read what is stored, or none.
  *
  * A factor f of a key that no element tells apart is one of its score, <q, f k> = f <q, k>, and that of a
  * value one of its weight, p (f v) = (p f) v, behind the sum of the weights. The mod would round f k to 16
@@ -80,15 +80,17 @@ static bool move(struct ir *w, enum mod which)
     return true;
 }
 
-/* Weights of f16 have no room for factors of any size, and keys that are values would want both. */
+/* Weights of f16 have no room for factors of any size, and keys that are values would want both. Few queries,
+   and any against keys in pages, are those of kernels that read 8 bits. */
 static bool is_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                       enum mod which)
 {
     const lathe_dtype q = problem->dtype[DTYPE_Q];
-    return !ir->v_is_k && (q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY)) &&
-           ir->mod[which].n_stages > 0 &&
-           lathe__narrow_dtype(sig, problem, which == MOD_KEY ? "k" : "v") != LATHE_NONE &&
-           (lathe__lengths(problem) & LENGTHS_FEW_QUERIES) != 0;
+    const bool few = (lathe__lengths(problem) & LENGTHS_FEW_QUERIES) != 0;
+    const bool has_room =
+        q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY) || (q == LATHE_F32 && problem->paged);
+    return !ir->v_is_k && has_room && (few || problem->paged) && ir->mod[which].n_stages > 0 &&
+           lathe__narrow_dtype(sig, problem, which == MOD_KEY ? "k" : "v") != LATHE_NONE;
 }
 
 lathe_status attention_move_factors(const struct ir *ir, const struct signature *sig,

@@ -41,12 +41,11 @@ static void add_read(struct signature *s, enum dtype_role dtype, const char *nam
         a->any_last = true;
 }
 
-/* Caches of keys and values may be of 8 bits, which the forward pass alone reads. */
-static void add_cached(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms,
-                       bool backward)
+/* Caches of keys and values may be of 8 bits. */
+static void add_cached(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms)
 {
     add_read(s, dtype, name, syms);
-    s->arg[s->n_args - 1].narrow = backward ? NARROW_FORWARD : NARROW_TAKEN;
+    s->arg[s->n_args - 1].narrow = true;
 }
 
 static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
@@ -192,9 +191,9 @@ static void add_gradients(struct signature *s, const struct ir *ir)
 void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
     add_read(s, DTYPE_Q, "q", QUERY);
-    add_cached(s, DTYPE_K, "k", KEY, backward);
+    add_cached(s, DTYPE_K, "k", KEY);
     if (!ir->v_is_k)
-        add_cached(s, DTYPE_V, "v", VALUE, backward);
+        add_cached(s, DTYPE_V, "v", VALUE);
     if (ir->qk2) {
         add_read(s, DTYPE_Q, "q2", QUERY2);
         add_read(s, DTYPE_Q, "k2", KEY2); /* k may have 8 bits beside it */

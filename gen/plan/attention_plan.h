@@ -76,7 +76,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
     const char *narrow;  /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
                             widens it to the dtype of q, or */
-    bool reads_narrow;   /* attention_decode_narrow: the kernel reads such bytes itself */
+    bool reads_narrow;   /* attention_*_narrow: the kernel reads such bytes itself */
     const char *factors; /* what became of mods of k and v, for `lathe explain`; NULL: nothing */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */

@@ -134,7 +134,7 @@ static int read_problem(struct run *run, problem_reader *parse)
             continue;
         const bool whole = a->dtype == LATHE_I32 || a->dtype == LATHE_U8;
         status = npy_read(&array, value, whole ? (lathe_dtype)a->dtype : LATHE_BF16, &err);
-        if (status != LATHE_OK && a->narrow == NARROW_TAKEN) /* its dims count, whatever its bits are of */
+        if (status != LATHE_OK && a->narrow) /* its dims count, whatever its bits are of */
             status = npy_read(&array, value, LATHE_F8_E4M3, &err);
         if (status == LATHE_OK)
             status = add_sizes(run, a, value, &array, &text, &err);

@@ -96,9 +96,6 @@ enum dtype_role {
     DTYPE_ROLES
 };
 
-/* Of tensors of a role: numbers of 8 bits are not taken, are, or are by the forward pass alone. */
-enum narrow { NARROW_NOT, NARROW_TAKEN, NARROW_FORWARD };
-
 struct sig_dim {
     uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
     int32_t literal; /* 0: the symbol's value */
@@ -125,7 +122,7 @@ struct sig_arg {
     bool grad;           /* declared with grad = true */
     bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
-    uint8_t narrow;      /* enum narrow: may its dtype be one of 8 bits, whatever others have? */
+    bool narrow;         /* its dtype may be one of 8 bits, whatever others have */
     bool halves; /* f16 and bf16, too: all that say so have one dtype; `dtype` where nobody says another */
     bool list;   /* data is an array of pointers to tensors, in memory that the device reads */
     /* Each is 1 + the number of another argument; 0: there is none. */

@@ -257,28 +257,20 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
                        name, dim[SYM_KV], dim[SYM_MOST], dim[SYM_PAGE]);
 }
 
-static bool may_be_narrow(const struct sig_arg *a)
-{
-    return a->narrow == NARROW_TAKEN;
-}
-
 lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err)
 {
     const bool narrow = lathe__is_narrow(dtype);
-    if (lathe__is_float(dtype) || (may_be_narrow(a) && narrow))
+    if (lathe__is_float(dtype) || (a->narrow && narrow))
         return LATHE_OK;
-    return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s%s", a->name,
-                       may_be_narrow(a) ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8" : "f32, f16 or bf16",
-                       lathe_dtype_text(dtype),
-                       narrow && a->narrow == NARROW_FORWARD
-                           ? ", which has no backward pass; give the same numbers as bf16 or f16"
-                           : "");
+    return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s", a->name,
+                       a->narrow ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8" : "f32, f16 or bf16",
+                       lathe_dtype_text(dtype));
 }
 
 /* Is it of 8 bits, where it may be? Then it is no other tensor's. */
 static bool has_narrow(const struct signature *sig, const struct problem *p, int i)
 {
-    return may_be_narrow(&sig->arg[i]) && lathe__is_narrow((lathe_dtype)p->arg_dtype[i]);
+    return sig->arg[i].narrow && lathe__is_narrow((lathe_dtype)p->arg_dtype[i]);
 }
 
 static bool share_dtype(const struct sig_arg *a, const struct sig_arg *b)

@@ -406,10 +406,11 @@ void lathe__problem_set_dtype(struct problem *p, lathe_dtype dtype)
         p->dtype[role] = role == DTYPE_STATE ? p->dtype[role] : dtype;
 }
 
-/* The dtype that an argument has where nothing says otherwise. */
+/* The dtype that an argument has where nothing says otherwise: gradients of 8 bits have that of q. */
 static lathe_dtype default_dtype(const struct sig_arg *a, const struct problem *p)
 {
-    return a->dtype == LATHE_NONE ? p->dtype[a->dtype_role] : (lathe_dtype)a->dtype;
+    const lathe_dtype dtype = a->dtype == LATHE_NONE ? p->dtype[a->dtype_role] : (lathe_dtype)a->dtype;
+    return lathe__is_narrow(dtype) && !a->narrow ? p->dtype[DTYPE_Q] : dtype;
 }
 
 /* A role has the dtype that the spec says, or the usual one. */

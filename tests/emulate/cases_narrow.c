@@ -1,7 +1,7 @@
 /*
  * cases_narrow.c: keys and values of 8 bits, each of its dtype, beside queries of 16 or 32: scales as factors
  * of scores, as mods of k and v by head, token and block of keys, q2 and k2, rows that do not start at 16
- * bytes, sequences, few queries, pages. In: nothing. Out: cases at the end of the list.
+ * bytes, sequences, few queries, pages, gradients. In: nothing. Out: cases at the end of the list.
  */
 #include "cases.h"
 
@@ -66,6 +66,7 @@ static void add_dims(struct case_list *list)
 /* ---- few queries against many keys: the kernel reads 8 bits itself ------------------------------------ */
 
 static const char NARROW_DECODE[] = "attention_decode_narrow";
+static const char NARROW_FWD[] = "attention_fwd_narrow";
 static const struct inline_spec SCALED[] = {
     {"whole", "return attention {}\n"},
     {"by_head", "return attention { inputs = { ks = tensor('f32', 'h_kv'), vs = tensor('f32', 'h_kv') },\n"
@@ -137,10 +138,10 @@ static void add_codes(struct case_list *list)
         const char *template_name;
         lathe_dtype dtype;
         int sm;
-    } KERNEL[] = {{NULL, LATHE_BF16, 80},
-                  {"attention_fwd_sm90", LATHE_F16, 90},
-                  {NARROW_DECODE, LATHE_BF16, 90},
-                  {NARROW_DECODE, LATHE_F16, 80}};
+    } KERNEL[] = {{NULL, LATHE_BF16, 80},          {"attention_fwd_sm90", LATHE_F16, 90},
+                  {NARROW_DECODE, LATHE_BF16, 90}, {NARROW_DECODE, LATHE_F16, 80},
+                  {NARROW_FWD, LATHE_BF16, 90},    {NARROW_FWD, LATHE_F16, 80},
+                  {NARROW_FWD, LATHE_F32, 80}};
     for (int i = 0; i < 3 * COUNT(KERNEL); i++) {
         const int k = i / 3;
         struct test_case c = few(&LOUD, i, KERNEL[k].dtype, 64, 64, KERNEL[k].sm);
@@ -152,33 +153,130 @@ static void add_codes(struct case_list *list)
     }
 }
 
+struct sequences {
+    int seqs, q, page, most;
+    const char *without;
+};
+
+static void shape_sequences(struct test_case *c, const struct sequences *of, int kv)
+{
+    c->without = of->without;
+    c->dim[SYM_SEQS] = of->seqs;
+    c->dim[SYM_B] = strstr(of->without, "cu_q") ? of->seqs : 1;
+    c->dim[SYM_H] = 8;
+    c->dim[SYM_H_KV] = 2;
+    c->dim[SYM_Q] = of->q;
+    c->dim[SYM_KV] = kv;
+    if (of->page == 0)
+        return;
+    c->dim[SYM_PAGE] = of->page;
+    c->dim[SYM_MOST] = of->most;
+    c->dim[SYM_KV] = c->dim[SYM_PAGE] * c->dim[SYM_MOST];
+    c->dim[SYM_POOL] = (int64_t)of->seqs * c->dim[SYM_MOST] + 3;
+}
+
 /* Batches with keys in use, packed sequences, and pages: of 16 keys, of more, of fewer than a tile has. */
 static void add_few_sequences(struct case_list *list)
 {
-    static const struct {
-        int seqs, q, page, most;
-        const char *without;
-    } OF[] = {{3, 1, 0, 0, " cu_q cu_kv "},    {6, 31, 0, 0, " used_kv "},
-              {3, 1, 16, 40, " cu_q cu_kv "},  {3, 5, 64, 12, " cu_q cu_kv "},
-              {6, 31, 16, 40, " cu_kv "},      {4, 2, 3, 220, " cu_q cu_kv "},
-              {2, 33, 256, 3, " cu_q cu_kv "}, {5, 12, 64, 12, " cu_kv used_kv "}};
+    static const struct sequences OF[] = {
+        {3, 1, 0, 0, " cu_q cu_kv "},    {6, 31, 0, 0, " used_kv "},        {3, 1, 16, 40, " cu_q cu_kv "},
+        {3, 5, 64, 12, " cu_q cu_kv "},  {6, 31, 16, 40, " cu_kv "},        {4, 2, 3, 220, " cu_q cu_kv "},
+        {2, 33, 256, 3, " cu_q cu_kv "}, {5, 12, 64, 12, " cu_kv used_kv "}};
     for (int i = 0; i < 2 * COUNT(OF); i++) {
         const int k = i % COUNT(OF);
         struct test_case c = few(&SCALED[i % 3], i, i % 2 ? LATHE_F16 : LATHE_BF16, i % 3 ? 64 : 128,
                                  i % 3 ? 64 : 128, i < COUNT(OF) ? 90 : 80);
-        c.without = OF[k].without;
-        c.dim[SYM_SEQS] = OF[k].seqs;
-        c.dim[SYM_B] = strstr(OF[k].without, "cu_q") ? OF[k].seqs : 1;
-        c.dim[SYM_H] = 8;
-        c.dim[SYM_H_KV] = 2;
-        c.dim[SYM_Q] = OF[k].q;
-        c.dim[SYM_KV] = 1400;
-        if (OF[k].page > 0) {
-            c.dim[SYM_PAGE] = OF[k].page;
-            c.dim[SYM_MOST] = OF[k].most;
-            c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
-            c.dim[SYM_POOL] = (int64_t)OF[k].seqs * c.dim[SYM_MOST] + 3;
+        shape_sequences(&c, &OF[k], 1400);
+        case_add(list, &c);
+    }
+}
+
+/* ---- many queries, whose kernel reads 8 bits itself ---------------------------------------------------- */
+
+/* Contiguous, by its name: every dtype of q, every pair of dtypes, tiles of every kind of mask. */
+static void add_many(struct case_list *list)
+{
+    static const struct inline_spec SELECTED = {"nsa_selected", NULL};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    static const int DIMS[][2] = {{64, 64}, {128, 128}, {96, 32}, {256, 256}, {16, 48}, {192, 128}};
+    for (int i = 0; i < COUNT(SCALED) + COUNT(DECODED) + 1; i++)
+        for (int k = 0; k < 2; k++) {
+            const struct inline_spec shipped = {
+                i < COUNT(SCALED) || i == COUNT(SCALED) + COUNT(DECODED) ? "" : DECODED[i - COUNT(SCALED)],
+                NULL};
+            const struct inline_spec *spec = i < COUNT(SCALED)                     ? &SCALED[i]
+                                             : i == COUNT(SCALED) + COUNT(DECODED) ? &SELECTED
+                                                                                   : &shipped;
+            const int dims = (i + 3 * k) % COUNT(DIMS);
+            struct test_case c =
+                of(spec, i + 3 * k, strcmp(spec->name, "growing") ? DTYPE[(i + k) % 3] : LATHE_BF16,
+                   DIMS[dims][0], DIMS[dims][1], (i + k) % 2 ? 90 : 80);
+            c.template_name = NARROW_FWD;
+            case_shape(&c, 2, 4, 2, 70 + 60 * k, 150 + 13 * i);
+            case_add(list, &c);
         }
+}
+
+static void add_many_sequences(struct case_list *list)
+{
+    static const struct sequences OF[] = {
+        {3, 90, 0, 0, " cu_q cu_kv "},   {4, 300, 0, 0, " used_kv "},       {2, 140, 16, 20, " cu_q cu_kv "},
+        {3, 70, 64, 5, " cu_q cu_kv "},  {4, 300, 16, 30, " cu_kv "},       {2, 150, 3, 70, " cu_q cu_kv "},
+        {2, 33, 256, 3, " cu_q cu_kv "}, {5, 260, 64, 6, " cu_kv used_kv "}};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    for (int i = 0; i < 3 * COUNT(OF); i++) {
+        const int k = i % COUNT(OF);
+        struct test_case c =
+            of(&SCALED[i % 3], i, DTYPE[i % 3], i % 2 ? 64 : 128, i % 2 ? 64 : 128, i < COUNT(OF) ? 90 : 80);
+        c.template_name = NARROW_FWD;
+        shape_sequences(&c, &OF[k], 400);
+        case_add(list, &c);
+    }
+}
+
+/* ---- gradients as of the rounded numbers, in the dtype of q ------------------------------------------- */
+
+static void add_back(struct case_list *list)
+{
+    static const struct {
+        const char *spec, *template_name;
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } OF[] = {{"by_head", "attention_bwd_sm80", LATHE_BF16, 64, 64, 80},
+              {"softcap", "attention_bwd_sm80", LATHE_F32, 32, 32, 80},
+              {"sinks", "attention_bwd_sm80", LATHE_F16, 100, 33, 80},
+              {"retention", "attention_bwd_sm90", LATHE_BF16, 64, 64, 90},
+              {"by_head", "attention_bwd_sm90", LATHE_F16, 128, 128, 90},
+              {"document", "attention_bwd_sm90", LATHE_BF16, 72, 40, 90},
+              {"fp8_cache", "attention_bwd_sm90", LATHE_BF16, 64, 64, 90},
+              {"causal", "attention_bwd_wide_sm90", LATHE_BF16, 192, 128, 90},
+              {"nsa_selected", "attention_bwd_selected", LATHE_BF16, 64, 64, 80},
+              {"causal", "attention_bwd_slices", LATHE_BF16, 272, 64, 80},
+              {"mla", "attention_bwd_slices", LATHE_BF16, 80, 64, 80}};
+    for (int i = 0; i < 2 * COUNT(OF); i++) {
+        const int k = i % COUNT(OF);
+        const bool by_head = strcmp(OF[k].spec, "by_head") == 0;
+        const struct inline_spec spec = {by_head ? SCALED[1].name : OF[k].spec,
+                                         by_head ? SCALED[1].text : NULL};
+        struct test_case c = of(&spec, i, OF[k].dtype, OF[k].d, OF[k].d_v, OF[k].sm);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = OF[k].template_name;
+        c.dtypes = strcmp(OF[k].spec, "mla") == 0 ? "k=f8e4m3" : c.dtypes;
+        case_shape(&c, 2, 4, 2, 70, 90);
+        case_add(list, &c);
+    }
+}
+
+static void add_back_sequences(struct case_list *list)
+{
+    static const struct sequences OF[] = {{3, 90, 0, 0, " cu_q cu_kv "}, {4, 150, 0, 0, " used_kv "}};
+    for (int i = 0; i < 2 * COUNT(OF); i++) {
+        const int k = i % COUNT(OF);
+        struct test_case c =
+            of(&SCALED[1], i, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, i < COUNT(OF) ? 80 : 90);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = i == 3 ? "attention_bwd_sm90" : "attention_bwd_sm80";
+        shape_sequences(&c, &OF[k], 120);
         case_add(list, &c);
     }
 }
@@ -324,6 +422,20 @@ static void add_latent_read(struct case_list *list)
     }
 }
 
+/* The same of any queries, in pages. */
+static void add_many_mods(struct case_list *list)
+{
+    static const struct sequences OF[] = {{2, 90, 16, 12, " cu_q cu_kv "}, {3, 150, 32, 6, " cu_kv "}};
+    for (int i = 0; i < 2 * COUNT(MODDED); i++) {
+        struct test_case c =
+            of(&MODDED[i % COUNT(MODDED)], i, i % 3 ? LATHE_BF16 : LATHE_F32, 64, 64, i % 2 ? 90 : 80);
+        c.template_name = NARROW_FWD;
+        c.dtypes = i % 2 ? "k=f8e4m3,v=i8" : "k=i8,v=f8e4m3";
+        shape_sequences(&c, &OF[i / COUNT(MODDED)], 200);
+        case_add(list, &c);
+    }
+}
+
 /* ---- what writes such caches ------------------------------------------------------------------------------
  */
 
@@ -377,5 +489,10 @@ void group_narrow(struct case_list *list)
     add_latent(list);
     add_latent_whole(list);
     add_latent_read(list);
+    add_many_mods(list);
+    add_many(list);
+    add_many_sequences(list);
+    add_back(list);
+    add_back_sequences(list);
     add_appended(list);
 }

@@ -292,6 +292,12 @@ def test_keys_and_values_of_8_bits():
         k8, v8 = (4 * k).astype(kind), (4 * v).astype(kind)
         wanted = op(q, k8.astype(jnp.float32), v8.astype(jnp.float32))
         np.testing.assert_array_equal(np.asarray(op(q, k8, v8)), np.asarray(wanted))
+        dq = jax.grad(lambda q, k, v: op(q, k, v).sum())(q, k8, v8)
+        exact = jax.grad(lambda q, k, v: op(q, k, v).sum())(q, k8.astype(jnp.float32), v8.astype(jnp.float32))
+        np.testing.assert_array_equal(np.asarray(dq), np.asarray(exact))
+    k8 = k.astype(jnp.float8_e4m3fn)
+    with pytest.raises(lathe.ArgumentError, match="'k': is differentiated, and JAX would round its gradient to float8"):
+        jax.grad(lambda k: op(q, k, v).sum())(k8)
 
 
 @pytest.mark.parametrize("ordinals, wanted", [([0], {0: 0}), ([2], {0: 2}), ([-1], {0: 0}), ([1, 3], {1: 1, 3: 3})])

@@ -289,9 +289,24 @@ def test_keys_and_values_of_8_bits():
         k8, v8 = (4 * k).to(kind), (4 * v).to(kind)
         torch.testing.assert_close(op(q, k8, v8), op(q, k8.float(), v8.float()), rtol=0, atol=0)
         torch.testing.assert_close(lathe.load("causal")(q, k8, v8), op(q, k8.float(), v8.float()), rtol=0, atol=0)
-    leaf = q.clone().requires_grad_()
-    with pytest.raises(lathe.ArgumentError, match="'k': expected .* given i8, which has no backward pass"):
+        leaf, same_leaf = (q.clone().requires_grad_() for _ in range(2))
         op(leaf, k8, v8).sum().backward()
+        op(same_leaf, k8.float(), v8.float()).sum().backward()
+        torch.testing.assert_close(leaf.grad, same_leaf.grad, rtol=0, atol=0)
+    k8 = (4 * k).to(torch.float8_e4m3fn).requires_grad_()
+    with pytest.raises(lathe.ArgumentError, match="'k': requires a gradient, and torch would round it to .*e4m3fn"):
+        op(q, k8, v)
+
+
+def test_autocast_leaves_caches_of_8_bits(monkeypatch):
+    op = lathe.torch.wrap(lathe.load("causal"))
+    q, k, v = (torch.randn(1, h, 9, 16) for h in (4, 2, 2))
+    k8, v8 = (4 * k).to(torch.float8_e4m3fn), (4 * v).to(torch.int8)
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = op.autocast(("q", "k", "v"), (q, k8, v8))
+        o = op(q, k8, v8)
+    assert [t.dtype for t in seen] == [torch.bfloat16, torch.float8_e4m3fn, torch.int8]
+    torch.testing.assert_close(o, op(q.bfloat16(), k8, v8), rtol=0, atol=0)
 
 
 def test_no_queries_have_a_backward_pass():

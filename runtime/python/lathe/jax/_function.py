@@ -187,6 +187,12 @@ class Function:
                     f"declared with {{ grad = true }} for one, or jax.lax.stop_gradient({name}) says that it counts as "
                     "constant"
                 )
+            if g.perturbed and jnp.dtype(g.value.dtype).itemsize == 1:
+                raise c.ArgumentError(
+                    f"argument '{name}': is differentiated, and JAX would round its gradient to {g.value.dtype}; "
+                    f"jax.lax.stop_gradient({name}) says that it counts as constant, or call op.backward of Lathe, "
+                    f"whose d{name} has the dtype of q"
+                )
             if name in ("state_index", "states_index"):
                 what = "a pool of states has" if name == "state_index" else "states behind tokens have"
                 raise c.ArgumentError(f"argument '{name}': {what} no backward pass; call it outside of jax.grad")
@@ -198,7 +204,10 @@ class Function:
         return {name[1:]: g for name, g in zip(order, out)}
 
     def _wanted(self, have: dict) -> tuple[str, ...]:
-        return tuple(r.name for r in self.op.gradient.results if r.name[1:] in have)
+        """Of 8 bits none: `_check_gradients`."""
+        return tuple(
+            r.name for r in self.op.gradient.results if r.name[1:] in have and have[r.name[1:]].dtype.itemsize > 1
+        )
 
     def _read_back(self, have: dict, results: dict, seeds: dict) -> dict:
         """What a backward pass reads: gradients of results beside them and the operands."""

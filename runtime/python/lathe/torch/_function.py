@@ -130,12 +130,13 @@ class Function(Shared):
             form = self.form(tuple(t is not None for t in tensors), tuple(n is not None for n in numbers))
             tensors = tuple(t for t in tensors if t is not None)
             numbers = tuple(n for n in numbers if n is not None)
-        needs = False
+        needs = rounds = False
         for t in tensors:
             if type(t) not in PLAIN:
                 return self._traced(*self._expand(form, tensors, numbers))
             if t.requires_grad:
                 needs = True
+                rounds = rounds or t.dtype.itemsize == 1
         if _any_autocast():
             tensors = self.autocast(form.names, tensors)
         if forward_ad._current_level >= 0 and _interpreters() is None:
@@ -146,7 +147,7 @@ class Function(Shared):
         if _modes() or not tensors:
             return self._traced(*self._expand(form, tensors, numbers))
         if needs and _is_grad_enabled():
-            if form.refused:
+            if form.refused or rounds:
                 self._check_gradients(form.names, tensors)
             return apply_eager((self.training, form, numbers), *tensors)
         return self.plain.pick(self.plain.run(form, tensors, numbers)[0])
@@ -195,13 +196,15 @@ class Function(Shared):
         raise unknown(self.op, self.names + self.numbers, name)
 
     def autocast(self, names, tensors):
-        """As torch's own attention: operands of the main dtype are cast to what autocast names."""
+        """As torch's own attention: operands of the main dtype are cast to what autocast names, but not of 8 bits."""
         kind = next((t.device.type for t in tensors if t is not None), "cpu")
         if not self._cast or not torch.is_autocast_enabled(kind):
             return tensors
         dtype = torch.get_autocast_dtype(kind)
         return tuple(
-            t.to(dtype) if n in self._cast and t is not None and t.dtype not in (dtype, torch.float64) else t
+            t.to(dtype)
+            if n in self._cast and t is not None and t.dtype not in (dtype, torch.float64) and t.dtype.itemsize > 1
+            else t
             for n, t in zip(names, tensors)
         )
 
@@ -209,6 +212,11 @@ class Function(Shared):
         for name, t in zip(names, tensors):
             if name not in self.has_gradient and t is not None and t.requires_grad:
                 self._refuse_gradient(name)
+            if t is not None and t.requires_grad and t.dtype.itemsize == 1:
+                raise c.ArgumentError(
+                    f"argument '{name}': requires a gradient, and torch would round it to {t.dtype}; .detach() it, or "
+                    f"call op.backward of Lathe, whose d{name} has the dtype of q"
+                )
             if name in ("state_index", "states_index") and t is not None:
                 what = "a pool of states has" if name == "state_index" else "states behind tokens have"
                 raise c.ArgumentError(f"argument '{name}': {what} no backward pass; call it under torch.no_grad()")
