@@ -155,3 +155,33 @@ TEST(latents_of_8_bits_are_read_by_name)
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "rows of k do not start at multiples of 16 bytes");
 }
+
+static void check_plan(const char *problem, lathe_pass pass, bool reads, const char *name)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    struct signature sig;
+    struct problem p;
+    static struct source source;
+    struct ir *ir = load_signed("causal", pass, &sig);
+    CHECK_EQ(problem_parse(&sig, problem, &p, &err), LATHE_OK);
+    CHECK_EQ(kernel_make_source(ir, pass, &sig, &p, &H100, &source, &err), LATHE_OK);
+    CHECK(strstr(source.launch[0].entry, "narrow") != NULL || reads);
+    source_free(&source);
+    ir_free(ir);
+    if (pass != LATHE_FORWARD)
+        return;
+    CHECK_EQ(pick("causal", problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, name);
+    CHECK_EQ(plan.attention.reads_narrow, reads);
+}
+
+/* Many queries read 8 bits themselves where keys lie in pages; what a GPU has not timed is no other call's
+ * choice. */
+TEST(many_queries_read_8_bits_in_pages)
+{
+    check_plan("dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128,page=64,most=8,used_kv=i32", LATHE_FORWARD,
+               true, "attention_fwd_narrow");
+    check_plan("dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128", LATHE_FORWARD, false, "attention_fwd_sm90");
+    check_plan("dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128", LATHE_BACKWARD, false, "");
+}
