@@ -196,6 +196,12 @@ narrow_files() { # k and v of 8 bits, where three blocks share a multiprocessor,
             gen $spec dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims,k=i8,v=f8e4m3 sm_80 attention_decode_narrow
         done
     done
+    for dims in d=64 d=128; do
+        spills=96 # scales of each key, as the kernel of 16 bits in pages
+        gen fp8_cache dtype=bf16,h=32,h_kv=8,q=1024,$dims,k=f8e4m3,v=f8e4m3,page=64 sm_90a attention_fwd_narrow
+        spills=0
+        gen causal dtype=bf16,h=32,h_kv=8,q=1024,$dims,k=f8e4m3,v=f8e4m3,page=64 sm_90a attention_fwd_narrow
+    done
 }
 
 selected_files() {
