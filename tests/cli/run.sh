@@ -10,11 +10,12 @@ for dtype in f32 f16 bf16 f64; do
     expect 0 '132 of 132 rows: ok' '' run causal --problem dtype=$dtype,$small --verify
     expect 0 '7 of 7 rows: ok' '*' run layer_norm --problem dtype=$dtype,rows=7,n=100 --verify
 done
-for dtype in f8e4m3 f8e5m2 i8; do # k and v have dtypes of their own; their gradients are not made
+for dtype in f8e4m3 f8e5m2 i8; do # k and v have dtypes of their own; their gradients that of q
     expect 0 "problem    dtype=bf16,k=$dtype,b=1" '*' run causal --problem dtype=bf16,k=$dtype,$small --verify
     expect 0 '132 of 132 rows: ok' '*' run sinks --problem dtype=f16,k=f8e4m3,v=$dtype,$small --verify
-    expect 2 '' "argument 'v': expected dtype f32, f16 or bf16, given $dtype, which has no backward pass" \
-        run causal --pass backward --problem dtype=bf16,v=$dtype,$small
+    expect 0 'dv: max abs' '*' run causal --pass backward --problem dtype=bf16,v=$dtype,$small --verify
+    expect 2 '' "expected dv to be f32, f16, bf16 or none, given '$dtype'" \
+        run causal --pass backward --problem dtype=bf16,v=$dtype,dv=$dtype,$small
     expect 2 '' "argument 'q': expected dtype f32, f16 or bf16, given $dtype" run causal --problem q=$dtype,$small
     expect 2 '' "argument 'k': expected dtype f32, f16 or bf16, given $dtype" run linear --problem k=$dtype,t=9
     expect 2 '' "argument 'x': expected dtype f32, f16 or bf16, given $dtype" run rms_norm --problem x=$dtype,rows=9
