@@ -43,8 +43,8 @@ typedef struct lathe_arg_info {
     const char *name;
     lathe_role role;
     lathe_dtype dtype;    /* NONE: any of f32, f16, bf16 (host device: f64), and compiled in */
-    int32_t shares_dtype; /* 1: all arguments that say so have one dtype, as q, k, v and o do; but k and v
-                             of attention may have others of 8 bits */
+    int32_t shares_dtype; /* 1: all arguments that say so have one dtype, as q, k, v and o do; but q, k
+                             and v of attention may have others of 8 bits */
     int32_t takes_halves; /* 1: f16 and bf16 beside `dtype`; all arguments that say so have one dtype, which
                              is `dtype` where nobody says another */
     int32_t optional;     /* 1: may be left out */

@@ -60,7 +60,7 @@ typedef struct lathe_error { /* filled on failure; the caller's */
     X(I32, 4, "i32", 4)                                                                                      \
     X(U8, 5, "u8", 1)                                                                                        \
     X(F64, 6, "f64", 8)        /* host device only */                                                        \
-    X(F8_E4M3, 7, "f8e4m3", 1) /* these three: k and v of a forward pass of attention, results of maps */    \
+    X(F8_E4M3, 7, "f8e4m3", 1) /* these three: q, k and v of a forward pass of attention, results of maps */ \
     X(F8_E5M2, 8, "f8e5m2", 1)                                                                               \
     X(I8, 9, "i8", 1)
 
@@ -122,7 +122,8 @@ typedef struct CUstream_st
  *
  *     k and v may have, each, a dtype of 8 bits (F8_E4M3, F8_E5M2, I8) beside q and o of another one: keys
  * and values are the numbers that are stored, and a spec multiplies them by scales that are its inputs
- *     (specs/reference/attention.md). Their gradients have the dtype of q.
+ *     (specs/reference/attention.md). Their gradients have the dtype of q. Of a forward pass q may have
+ * F8_E4M3, too, where k and v have it; weights are then rounded to it.
  *
  * Arguments of LATHE_COMBINE (attention), which merges parts in any number and order:
  *     part_o [parts,b,h,q,d_v]  part_rows [parts,b,h,q,states+1]  ->  o, optional finals, as of one forward

@@ -150,6 +150,16 @@ forward_files() {
     done
 }
 
+fp8_files() {
+    spills=0
+    for dims in d=64 d=128 d=256 d=192,d_v=128; do
+        for spec in causal full alibi softcap sliding_window document relative_bias sinks sigmoid; do
+            gen $spec dtype=bf16,h=16,q=4096,q=f8e4m3,k=f8e4m3,v=f8e4m3,$dims sm_90a attention_fwd_fp8_sm90
+        done
+    done
+    gen tests/emulate/specs/bands.lua dtype=f16,h=16,q=4096,q=f8e4m3,k=f8e4m3,v=f8e4m3,d=128 sm_90a attention_fwd_fp8_sm90
+}
+
 packed_files() {
     spills=0
     for dims in d=64 d=128 d=192,d_v=128 d=256 d=64,d_v=512; do
@@ -430,7 +440,7 @@ stamps_prune
 stamps_log "$temp/good"
 attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
-{ every_stub; forward_files; packed_files; decode_files; narrow_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } |
+{ every_stub; forward_files; fp8_files; packed_files; decode_files; narrow_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } |
     awk '!seen[$0]++' >"$temp/list"
 LATHE=$LATHE xargs -P "${LATHE_TEST_JOBS:-$(nproc)}" -L 1 sh tests/templates.sh --one "$temp" <"$temp/list" >"$temp/said" 2>&1
 sed -n 's/^SKIP /tests\/templates.sh: skipped: /p' "$temp/said" | sort -u >&2

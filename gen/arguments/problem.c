@@ -95,7 +95,7 @@ static void say_choices(struct phrase *to, const struct sig_arg *a)
     const bool any = a->dtype == LATHE_NONE || a->halves;
     lathe__say(to, "%s",
                !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
-               : a->narrow   ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8"
+               : a->narrow   ? lathe__role_dtypes(a)
                : a->optional ? "f32, f16, bf16"
                              : "f32, f16 or bf16");
     if (a->optional)
@@ -118,9 +118,8 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
     struct nearest nearest = {.word = word};
     const struct sig_arg *narrow = find_narrow(sig, item);
     if (narrow)
-        return lathe__fail(err, LATHE_ARG,
-                           "problem: expected %s to be f32, f16, bf16, f8e4m3, f8e5m2 or i8, given '%.*s'",
-                           narrow->name, shown(item->value_size), item->value);
+        return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s, given '%.*s'", narrow->name,
+                           lathe__role_dtypes(narrow), shown(item->value_size), item->value);
     snprintf(word, sizeof word, "%.*s", item->name_size, item->name);
     if (sig->no_parts[0] && (item_is(item, "part_o") || item_is(item, "part_rows")))
         return lathe__fail(err, LATHE_ARG, "problem: this spec makes no parts of rows: %s", sig->no_parts);

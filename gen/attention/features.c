@@ -254,6 +254,13 @@ static bool has_narrow_adjoints(const struct kernel_request *r, char *said)
     return r->pass == LATHE_BACKWARD && (key || (is_narrow(r, "v") && r->ir->mod[MOD_VALUE].n_stages > 0));
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of a feature
+static bool has_narrow_query(const struct kernel_request *r, char *said)
+{
+    (void)said;
+    return is_narrow(r, "q");
+}
+
 /* Parts are written where they are to lie, two floats at a time. */
 static bool has_unaligned_parts(const struct kernel_request *r, char *said)
 {
@@ -352,5 +359,8 @@ const struct feature attention_features[] = {
                              .has = has_narrow_adjoints,
                              .instead =
                                  "put scales into scores and weights, or give the same numbers as bf16"},
+    [HAS_NARROW_QUERY] = {.name = "queries of 8 bits",
+                          .has = has_narrow_query,
+                          .missing = "q is not of f8e4m3"},
     {.name = NULL},
 };

@@ -30,9 +30,10 @@ enum attention_feature {
     HAS_UNALIGNED_PARTS,
     HAS_ODD_DIMS,
     HAS_ODD_PAIR,
-    HAS_NARROW_PAGES,   /* keys of 8 bits */
-    HAS_MOD_OF_PAIR,    /* key_mod beside k2, or of keys that are values */
-    HAS_NARROW_ADJOINTS /* gradients of mods of keys of 8 bits */
+    HAS_NARROW_PAGES,    /* keys of 8 bits */
+    HAS_MOD_OF_PAIR,     /* key_mod beside k2, or of keys that are values */
+    HAS_NARROW_ADJOINTS, /* gradients of mods of keys of 8 bits */
+    HAS_NARROW_QUERY     /* queries of 8 bits, and so keys and values */
 };
 
 #define FEATURE(name)         (UINT64_C(1) << HAS_##name)

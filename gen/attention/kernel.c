@@ -82,13 +82,26 @@ static bool has_table_mask(const struct ir *w, int diagonal)
     return !by_pair && w->mask.n_roots > 0 && tile_map_reads_pairs(w);
 }
 
+/* Scores that tanh caps need registers of their own (attention/capped.cuh): of 16 bits they need no maximum.
+ */
+static bool caps_scores(const struct ir *w)
+{
+    bool needed[IR_MAX_NODES] = {false};
+    bool caps = false;
+    ir_mark(w, w->online.root, w->online.n_roots, needed);
+    for (int i = 0; i < w->n_nodes; i++)
+        caps |= needed[i] && w->node[i].op == OP_TANH;
+    return caps;
+}
+
 /* How many registers a thread needs besides scores, weights and o. blocks: where no pair's mask is asked for.
  */
 static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, bool blocks)
 {
     const struct ir_fn *const fn[] = {blocks ? &w->lowered.key_interval : &w->mask, &w->online, &w->epilogue};
     const bool own_rows = w->lowered.rescale.path == ROWS_EXACT && w->n_states > 0;
-    bool by_one = diagonal >= 0 || o_f32 || own_rows;
+    const bool capped = w->lowered.rescale.path == ROWS_BELOW && caps_scores(w);
+    bool by_one = diagonal >= 0 || o_f32 || own_rows || capped;
     bool by_pair = own_rows && w->n_states > 1;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         find_reads(w, fn[f], diagonal, &by_one, &by_pair);
@@ -96,7 +109,7 @@ static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, 
         return NEED_MANY;
     if (by_one)
         return NEED_SOME;
-    if (w->lowered.rescale.path != ROWS_LAZY)
+    if (w->lowered.rescale.path != ROWS_LAZY && w->lowered.rescale.path != ROWS_BELOW)
         return NEED_NONE;
     if (w->mask.n_roots == 0)
         return NEED_LEAST;

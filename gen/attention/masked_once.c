@@ -87,7 +87,7 @@ void masked_once_pass(struct ir *w)
     if (s.store_pass == 0) {
         w->lowered.rescale.dead = 0;
         w->lowered.rescale.masked_once = reductions_are_neutral(w, &s, 0, s.reductions.passes, s.weight, 0);
-    } else if (w->lowered.rescale.path == ROWS_LAZY) {
+    } else if (w->lowered.rescale.path == ROWS_LAZY || w->lowered.rescale.path == ROWS_BELOW) {
         w->lowered.rescale.dead = -HUGE_VAL;
         w->lowered.rescale.masked_once =
             reductions_are_neutral(w, &s, 0, s.store_pass - 1, s.carry, w->lowered.rescale.dead) &&

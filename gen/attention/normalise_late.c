@@ -158,11 +158,14 @@ static bool scale_fits(const struct deferral *d)
 }
 
 /* bf16 reaches as far as fp32, of which no more than before is asked. In f16 every u_j must be a normal
-   number: neither beyond the largest nor, where digits are lost and then all, below the smallest. */
+   number: neither beyond the largest nor, where digits are lost and then all, below the smallest. In e4m3 a
+   row's factor stays where it is, since it may be what bounds the weights. */
 static bool is_held(const struct deferral *d, lathe_dtype dtype)
 {
     static const double MOST_F16 = 32768;
     static const double LEAST_F16 = 0x1p-14;
+    if (dtype == LATHE_F8_E4M3)
+        return false;
     struct range *range = dtype != LATHE_F16 ? NULL : calloc((size_t)d->w->n_nodes, sizeof *range);
     if (!range)
         return dtype != LATHE_F16;

@@ -57,6 +57,7 @@ void plan_cut_keys(const struct kernel_request *r, int blocks, int least, struct
 
 /* plan_sm90.c */
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_fp8_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_sm90_lengths(const struct problem *problem, const struct device *device);
 /* plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);

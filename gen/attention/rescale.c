@@ -18,6 +18,8 @@
  *  - LAZY: m, unless f is above it by more than LAZY_STEP, so no weight is above exp(LAZY_STEP). A kernel
  *    that looks at the sums of the weights afterwards may go further and keep m unasked
  * (w->lowered.rescale.kept).
+ *  - BELOW: f less E4M3_STEP in the place of f, where weights become e4m3: the largest one of a row is then
+ *    exp(E4M3_STEP) = 2^8, so that those down to 2^-17 of it are numbers that e4m3 has.
  *
  * Laws are found by lower/laws.c, equality of exponents by terms.c. Everything else is EXACT, or DEFERRED
  * where normalise_late.c finds that o may be normalised at the end.
@@ -37,6 +39,8 @@
 
 static const double LN_2 = 0.69314718055994531;
 static const double LAZY_STEP = 8 * 0.69314718055994531; /* weights up to 2^8 */
+static const double E4M3_STEP = 8 * 0.69314718055994531; /* the same: e4m3 ends at 448 */
+static const double E4M3_MOST = 256;
 
 struct search {
     struct ir *w;
@@ -445,6 +449,40 @@ static void raise_lazily(struct search *s, const struct ir_fn *kept)
     w->lowered.rescale.watch = find_watch(s, kept);
 }
 
+/* m' = max(m, f - step). What a row starts from, where that is a number, is moved likewise. */
+static void stay_below(struct search *s)
+{
+    struct ir *w = s->w;
+    const struct ir_at at = {w->node[s->now].file, w->node[s->now].line};
+    const int m = state_node(w, s->state);
+    const int found = ir_make(w, OP_SUB, (int[IR_MAX_ARGS]){s->found, ir_const(w, E4M3_STEP, TYPE_F32)}, at);
+    const int now = ir_make(w, OP_MAX, (int[IR_MAX_ARGS]){m, found}, at);
+    substitute_fn(w, &w->online, s->now, now);
+    for (int k = 0; k < w->n_states && isfinite(w->state[s->state].init); k++)
+        if (k != s->state)
+            w->state[k].init *= exp(-s->times[k] * E4M3_STEP);
+    w->state[s->state].init -= E4M3_STEP;
+    w->lowered.rescale.path = ROWS_BELOW;
+    w->lowered.rescale.state = s->state;
+    w->lowered.rescale.now = now;
+}
+
+/* Weights in e4m3 that are no exponentials below a maximum: times a power of two, so that the largest one
+   that there may be is near E4M3_MOST; o is divided by it at the end. */
+static void hold_weights(struct search *s)
+{
+    struct ir *w = s->w;
+    ranges_of_all(w, w->online.root[0], s->range);
+    const struct range r = s->range[w->online.root[0]];
+    const double most = fmax(fabs(r.low), fabs(r.high));
+    w->lowered.rescale.unheld = !isfinite(most);
+    if (!isfinite(most) || most == 0)
+        return;
+    const double by = exp2(floor(log2(E4M3_MOST / most)));
+    w->online.root[0] = ir2(w, OP_MUL, w->online.root[0], ir_const(w, by, TYPE_F32));
+    w->epilogue.root[0] = ir2(w, OP_MUL, w->epilogue.root[0], ir_const(w, 1 / by, TYPE_F32));
+}
+
 static void apply(struct search *s, lathe_dtype dtype)
 {
     struct ir_fn kept;
@@ -452,7 +490,9 @@ static void apply(struct search *s, lathe_dtype dtype)
     if (!find_maximum(s))
         return;
     s->w->lowered.rescale.why[0] = 0;
-    if (!make_kept(s, &kept))
+    if (dtype == LATHE_F8_E4M3)
+        stay_below(s);
+    else if (!make_kept(s, &kept))
         refuse(s, "the online function is too large to be proved");
     else if (find_constant(s, dtype, &constant))
         fix_maximum(s, &kept, constant);
@@ -486,6 +526,13 @@ void rescale_pass(struct ir *w, lathe_dtype dtype)
         w->lowered.rescale.path = ROWS_DEFERRED;
         w->lowered.rescale.why[0] = 0;
     }
+    if (dtype == LATHE_F8_E4M3 && w->lowered.rescale.path != ROWS_BELOW && !w->failed) {
+        struct range *range = realloc(s.range, (size_t)w->n_nodes * sizeof *range);
+        s.range = range ? range : s.range;
+        w->failed |= !range;
+        if (range)
+            hold_weights(&s);
+    }
     free(s.law);
     free(s.given);
     free(s.used);
@@ -516,6 +563,13 @@ void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size)
                  m, m, optimistic && p->watch >= 0 ? ", and whole tiles try the " : "",
                  optimistic && p->watch >= 0 ? m : "",
                  optimistic && p->watch >= 0 ? " at hand without looking" : "", p->why);
+        break;
+    case ROWS_BELOW:
+        snprintf(out, size,
+                 "below: weights are exp(score - %s) in e4m3, so %s stays 8 powers of two below the largest "
+                 "score; "
+                 "weights below 2^-17 of a row's largest one are 0 in o",
+                 w->state[p->state].name, w->state[p->state].name);
         break;
     case ROWS_DEFERRED:
         snprintf(

@@ -45,7 +45,7 @@ static void add_read(struct signature *s, enum dtype_role dtype, const char *nam
 static void add_cached(struct signature *s, enum dtype_role dtype, const char *name, const enum sym *syms)
 {
     add_read(s, dtype, name, syms);
-    s->arg[s->n_args - 1].narrow = true;
+    s->arg[s->n_args - 1].narrow = NARROW_TAKEN;
 }
 
 static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
@@ -191,6 +191,8 @@ static void add_gradients(struct signature *s, const struct ir *ir)
 void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
     add_read(s, DTYPE_Q, "q", QUERY);
+    if (!backward && !ir->qk2 && !ir->v_is_k)
+        s->arg[s->n_args - 1].narrow = NARROW_E4M3;
     add_cached(s, DTYPE_K, "k", KEY);
     if (!ir->v_is_k)
         add_cached(s, DTYPE_V, "v", VALUE);

@@ -95,6 +95,12 @@ static void define_widths(struct text_buf *t, const struct plan *plan)
                plan->attention.dv_pad > WIDEST ? plan->attention.dv_pad / 2 : plan->attention.dv_pad);
 }
 
+static void define_fp8(struct text_buf *t, const struct plan *plan)
+{
+    define_widths(t, plan);
+    text_add(t, "#include \"common/wgmma_fp8_sm90.cuh\"\n");
+}
+
 static void define_halves(struct text_buf *t, const struct plan *plan)
 {
     add_widths(t, plan, plan->attention.dv_pad / 2);
@@ -138,6 +144,7 @@ static void label_combine(const struct problem *problem, const struct plan *plan
 static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH,
                                                     {"narrow_k", "attention/narrow_mods.cuh"},
                                                     {"narrow_v", "attention/narrow_mods.cuh"},
+                                                    {"turn_v", "attention/turned_values.cuh"},
                                                     {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
     BESIDE_BOTH,
@@ -234,6 +241,18 @@ const struct template_row attention_templates[] = {
      .attention = &attention_forward_sm90,
      .lengths = attention_sm90_lengths,
      .define = define_widths,
+     .config = config_sm90,
+     FORWARD},
+    {.name = "attention_fwd_fp8_sm90",
+     .file = "attention/fwd_sm90.cuh",
+     .ok = plan_attention_fp8_sm90,
+     .serves = {.dtypes = SERVES_HALVES | 1u << LATHE_F8_E4M3,
+                .dim = NARROW(BY_16),
+                .takes = ANY_MASK | FEATURE(COMBINE),
+                .only = FEATURE(NARROW_QUERY)},
+     .isa = ISA_SM90A,
+     .attention = &attention_forward_sm90,
+     .define = define_fp8,
      .config = config_sm90,
      FORWARD},
     {.name = "attention_mla_sm90",

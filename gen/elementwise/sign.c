@@ -52,7 +52,7 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
     if (!a)
         return;
     a->dtype = (uint8_t)t->dtype;
-    a->narrow = is_cached(ir, t) && !backward;
+    a->narrow = is_cached(ir, t) && !backward ? NARROW_TAKEN : NARROW_NOT;
     a->optional = t->optional || role == ROLE_OUT_OPTIONAL;
     a->presence_built = (t->optional && !t->unread) || (backward && role == ROLE_OUT_OPTIONAL);
     a->grad = t->grad;

@@ -13,18 +13,20 @@ enum row_path {
     ROWS_DEFERRED,  /* but weights and o are normalised once, at the end: attention/normalise_late.c */
     ROWS_STATELESS, /* there is none: weights by element */
     ROWS_BOUNDED,   /* scores are bounded: a constant takes the place of the running maximum */
-    ROWS_LAZY       /* the running maximum may stay where it is: raised only when it grew by much */
+    ROWS_LAZY,      /* the running maximum may stay where it is: raised only when it grew by much */
+    ROWS_BELOW      /* weights in e4m3: a number below the running maximum takes its place */
 };
 struct rescale {
     enum row_path path;
     int state;         /* LAZY: which row state is the maximum */
     struct ir_fn kept; /* LAZY: online_fwd for a tile in which the maximum stays; roots as there */
-    int now;           /* LAZY: what the maximum becomes: a node of online_fwd */
+    int now;           /* LAZY, BELOW: what the maximum becomes: a node of online_fwd */
     int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
     double low, high;  /* BOUNDED: of the scores */
     bool masked_once;  /* an element of a dead pair is set to `dead` in pass 0, and nothing else has to be
                         selected */
     double dead;
+    bool unheld;   /* weights in e4m3: they may be beyond its numbers, since nothing bounds them */
     char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
 };
 

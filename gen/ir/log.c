@@ -18,7 +18,8 @@ static void print_rows(struct text_buf *out, const struct ir *ir)
     static const char *const path[] = {[ROWS_DEFERRED] = "normalised at the end",
                                        [ROWS_STATELESS] = "without a state",
                                        [ROWS_BOUNDED] = "with a constant in the place of the maximum",
-                                       [ROWS_LAZY] = "with a maximum that is raised when it grew by much"};
+                                       [ROWS_LAZY] = "with a maximum that is raised when it grew by much",
+                                       [ROWS_BELOW] = "with a number below the maximum in its place"};
     if (ir->lowered.rescale.path != ROWS_EXACT)
         text_add(out, "rows %s\n", path[ir->lowered.rescale.path]);
     print_fn(out, ir, "online_fwd while the maximum stays", &ir->lowered.rescale.kept);

@@ -78,6 +78,8 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
                             widens it to the dtype of q, or */
     bool reads_narrow;   /* attention_*_narrow: the kernel reads such bytes itself */
     const char *factors; /* what became of mods of k and v, for `lathe explain`; NULL: nothing */
+    bool turned; /* attention_fwd_fp8_sm90: V is turned over in the workspace, and what is multiplied is e4m3
+                  */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

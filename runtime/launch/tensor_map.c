@@ -17,13 +17,23 @@
 #include "runtime/recipe/bind.h"
 
 /* Of cuda.h. */
-enum { TENSOR_F16 = 6, TENSOR_BF16 = 9, SWIZZLE_32B = 1, SWIZZLE_64B = 2, SWIZZLE_128B = 3, L2_256B = 3 };
+enum {
+    TENSOR_U16 = 1,
+    TENSOR_F16 = 6,
+    TENSOR_BF16 = 9,
+    SWIZZLE_32B = 1,
+    SWIZZLE_64B = 2,
+    SWIZZLE_128B = 3,
+    L2_256B = 3
+};
+/* Of a map: two numbers of 8 bits are one element. */
 enum { ELEMENT_BYTES = 2, MAX_RANK = 5, KEY_WORDS = 2 * MAX_RANK, MAP_WORDS = TENSOR_MAP_BYTES / 8 };
 enum { BATCH, HEAD, TOKEN }; /* strides in the block */
 
 struct tensor {
     void *data;
     int rank;
+    int number_bytes;              /* strides in the block count numbers */
     bool taken;                    /* by TMA */
     uint64_t dim[MAX_RANK];        /* the innermost first */
     uint64_t stride[MAX_RANK - 1]; /* bytes, of dims 1 and on */
@@ -42,9 +52,9 @@ struct map_slot {
 static void add_dim(struct tensor *t, int64_t size, int64_t stride, int box)
 {
     t->dim[t->rank] = (uint64_t)size;
-    t->stride[t->rank - 1] = size > 1 ? ELEMENT_BYTES * (uint64_t)stride : 16;
+    t->stride[t->rank - 1] = size > 1 ? (uint64_t)t->number_bytes * (uint64_t)stride : 16;
     t->box[t->rank++] = (uint32_t)box;
-    t->taken &= size <= 1 || lathe__tma_takes(ELEMENT_BYTES * stride);
+    t->taken &= size <= 1 || lathe__tma_takes(t->number_bytes * stride);
 }
 
 /* Of sequences, whose tokens are all counted together: runtime/recipe/recipe.h. */
@@ -68,19 +78,20 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
     int64_t stride[3];
     int64_t dim[3];
     int32_t pack = 1;
+    out->number_bytes = (int)lathe_dtype_size((lathe_dtype)row->dtype);
     memcpy((void *)&out->data, block + row->data, sizeof out->data);
     memcpy(stride, block + row->strides, sizeof stride);
     if (row->pack)
         memcpy(&pack, block + row->pack, sizeof pack);
     for (int i = 0; i < 3; i++) {
         dim[i] = problem->dim[row->dim[i]];
-        out->given[i] = ELEMENT_BYTES * (uint64_t)stride[i];
+        out->given[i] = (uint64_t)out->number_bytes * (uint64_t)stride[i];
         if (dim[i] <= 0)
             return false;
     }
     out->rank = 1;
     out->taken = true;
-    out->dim[0] = row->columns;
+    out->dim[0] = (uint64_t)(row->columns * out->number_bytes / ELEMENT_BYTES);
     out->box[0] = (uint32_t)row->swizzle / ELEMENT_BYTES;
     if (row->packed) {
         const bool pages = row->dim[0] == SYM_PAGE;
@@ -101,9 +112,9 @@ static int encode(const struct driver *driver, const struct tensor_map_row *row,
 {
     const uint32_t step[MAX_RANK] = {1, 1, 1, 1, 1};
     const int swizzle = row->swizzle == 128 ? SWIZZLE_128B : row->swizzle == 64 ? SWIZZLE_64B : SWIZZLE_32B;
-    return driver->cuTensorMapEncodeTiled(map, row->dtype == LATHE_F16 ? TENSOR_F16 : TENSOR_BF16,
-                                          (unsigned)t->rank, t->data, t->dim, t->stride, t->box, step, 0,
-                                          swizzle, L2_256B, 0);
+    const int type = t->number_bytes == 1 ? TENSOR_U16 : row->dtype == LATHE_F16 ? TENSOR_F16 : TENSOR_BF16;
+    return driver->cuTensorMapEncodeTiled(map, type, (unsigned)t->rank, t->data, t->dim, t->stride, t->box,
+                                          step, 0, swizzle, L2_256B, 0);
 }
 
 /* ---- maps that were encoded before ----------------------------------------------------------------- */

@@ -117,12 +117,14 @@ int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
 /* Why an argument is not taken that other specs of the kind take; NULL: nothing is known of the name. */
 const char *lathe__why_absent(const struct signature *sig, const char *name);
-bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as k and v may be: numbers, not marks as u8 */
-/* That of the argument of this name, where it has 8 bits; else NONE. Its role then has the dtype of q, which
-   tiles of kernels have. */
+bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as q, k and v may be: numbers, not marks as u8 */
+/* That of the argument of this name, where it has 8 bits; else NONE. The role of k or v then has the dtype of
+   q, which tiles of kernels have. */
 lathe_dtype lathe__narrow_dtype(const struct signature *sig, const struct problem *p, const char *name);
 /* May a tensor of a role have that dtype, whatever others have? Else err says why. */
 lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err);
+/* Which those are, for people. */
+const char *lathe__role_dtypes(const struct sig_arg *a);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);
 /* Is the same compiled in for both problems, but for `unaligned`, `folded` and `deterministic`? */

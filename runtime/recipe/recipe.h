@@ -96,6 +96,10 @@ enum dtype_role {
     DTYPE_ROLES
 };
 
+/* Of tensors of a role: numbers of 8 bits are not taken, are, or those of e4m3 are where k and v have them,
+ * too. */
+enum narrow { NARROW_NOT, NARROW_TAKEN, NARROW_E4M3 };
+
 struct sig_dim {
     uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
     int32_t literal; /* 0: the symbol's value */
@@ -122,7 +126,7 @@ struct sig_arg {
     bool grad;           /* declared with grad = true */
     bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
-    bool narrow;         /* its dtype may be one of 8 bits, whatever others have */
+    uint8_t narrow;      /* enum narrow: may its dtype be one of 8 bits, whatever others have? */
     bool halves; /* f16 and bf16, too: all that say so have one dtype; `dtype` where nobody says another */
     bool list;   /* data is an array of pointers to tensors, in memory that the device reads */
     /* Each is 1 + the number of another argument; 0: there is none. */
@@ -326,7 +330,7 @@ struct tensor_map_row {
     uint32_t strides;    /* of three i64: b, head, token, in elements */
     uint16_t columns;    /* elements of a row */
     uint8_t dim[3];      /* enum sym: token, head, b */
-    uint8_t dtype;       /* f16, bf16 */
+    uint8_t dtype;       /* f16, bf16, or of 8 bits: two of those are an element of the map */
     uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
     uint16_t box_tokens; /* 1 to 256; with `pack`: divided by it */
     bool packed;         /* not beside `pack` */

@@ -257,20 +257,32 @@ static lathe_status check_pages(const struct signature *sig, const struct proble
                        name, dim[SYM_KV], dim[SYM_MOST], dim[SYM_PAGE]);
 }
 
+static bool may_be(const struct sig_arg *a, lathe_dtype dtype)
+{
+    return a->narrow == NARROW_TAKEN  ? lathe__is_narrow(dtype)
+           : a->narrow == NARROW_E4M3 ? dtype == LATHE_F8_E4M3
+                                      : false;
+}
+
+const char *lathe__role_dtypes(const struct sig_arg *a)
+{
+    return a->narrow == NARROW_TAKEN  ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8"
+           : a->narrow == NARROW_E4M3 ? "f32, f16, bf16 or f8e4m3"
+                                      : "f32, f16 or bf16";
+}
+
 lathe_status lathe__role_dtype_check(const struct sig_arg *a, lathe_dtype dtype, lathe_error *err)
 {
-    const bool narrow = lathe__is_narrow(dtype);
-    if (lathe__is_float(dtype) || (a->narrow && narrow))
+    if (lathe__is_float(dtype) || may_be(a, dtype))
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG, "argument '%s': expected dtype %s, given %s", a->name,
-                       a->narrow ? "f32, f16, bf16, f8e4m3, f8e5m2 or i8" : "f32, f16 or bf16",
-                       lathe_dtype_text(dtype));
+                       lathe__role_dtypes(a), lathe_dtype_text(dtype));
 }
 
 /* Is it of 8 bits, where it may be? Then it is no other tensor's. */
 static bool has_narrow(const struct signature *sig, const struct problem *p, int i)
 {
-    return sig->arg[i].narrow && lathe__is_narrow((lathe_dtype)p->arg_dtype[i]);
+    return may_be(&sig->arg[i], (lathe_dtype)p->arg_dtype[i]);
 }
 
 static bool share_dtype(const struct sig_arg *a, const struct sig_arg *b)
@@ -292,13 +304,31 @@ lathe_status lathe__dtype_check(const struct signature *sig, const struct proble
     return LATHE_OK;
 }
 
+/* Queries of 8 bits are multiplied by keys and values of 8 bits. */
+static lathe_status check_narrow_query(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    int query = -1;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].narrow == NARROW_E4M3 && p->arg_dtype[i] == LATHE_F8_E4M3)
+            query = i;
+    for (int i = 0; i < sig->n_args && query >= 0; i++)
+        if (sig->arg[i].narrow == NARROW_TAKEN && arg_in(p->present, i) && p->arg_dtype[i] != LATHE_F8_E4M3)
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': expected dtype f8e4m3 beside '%s' of f8e4m3, given %s; where %s is a "
+                "cache beside other queries, give '%s' as bf16 or f16",
+                sig->arg[i].name, sig->arg[query].name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]),
+                sig->arg[i].name, sig->arg[query].name);
+    return LATHE_OK;
+}
+
 /* Each with those before it. */
 static lathe_status check_dtypes(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
     for (int i = 0; i < sig->n_args; i++)
         if (arg_in(p->present, i))
             TRY(lathe__dtype_check(sig, p, i, p->present & (arg_bit(i) - 1), err));
-    return LATHE_OK;
+    return check_narrow_query(sig, p, err);
 }
 
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err)

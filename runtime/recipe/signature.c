@@ -438,8 +438,8 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
     for (int role = DTYPE_Q; role < DTYPE_ROLES; role++)
         if (lathe__is_narrow(p->dtype[role])) /* as kernels have them, and results beside them */
             p->dtype[role] = p->dtype[DTYPE_Q];
-    if (dtype_arg(sig, DTYPE_Q) >= 0)
-        p->dtype[DTYPE_USUAL] = p->dtype[DTYPE_Q];
+    if (dtype_arg(sig, DTYPE_Q) >= 0) /* where q has 8 bits, the rest is as o is */
+        p->dtype[DTYPE_USUAL] = p->dtype[lathe__is_narrow(p->dtype[DTYPE_Q]) ? DTYPE_O : DTYPE_Q];
 }
 
 lathe_dtype lathe__narrow_dtype(const struct signature *sig, const struct problem *p, const char *name)

@@ -43,6 +43,9 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];
     int sum = 0; // o has no tile yet
+    if constexpr (TILE_SUMS) {
+        clear_output(w);
+    }
     reader.find_first();
     int tile = reader.ahead;
 #pragma unroll 1
@@ -61,7 +64,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
         u32 entry = make_diagonals(a, reader, q0, tile);
         wgmma<cfg::BN>::wait<0>(w.s[0]);
         weigh_first<variant>(w, a, reader, tile, entry, scale);
-        pack_weights<cfg::operand, NB, variant::RELU_WAITS>(w.p, w.s[0]);
+        products::pack<NB, variant::RELU_WAITS>(w.p, w.s[0]);
         if constexpr (variant::RESCALE) {
             if (sum != 0) {
                 rescale(w.o, scale);
@@ -80,16 +83,14 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
             entry = make_diagonals(a, reader, q0, tile);
             wgmma<cfg::BN>::wait<1>(w.s[0]);
             weigh_next<variant>(w, a, reader, tile, entry, scale);
-            wgmma<O_COLUMNS>::wait<0>(w.o[0]);
-            reader.leave_v();
-            pack_weights<cfg::operand, NB, variant::RELU_WAITS>(w.p, w.s[0]);
+            reader.finish_output(w);
+            products::pack<NB, variant::RELU_WAITS>(w.p, w.s[0]);
             if constexpr (variant::RESCALE && !variant::KEEPS) {
                 rescale(w.o, scale);
             }
         }
         reader.start_output(w, sum);
-        wgmma<O_COLUMNS>::wait<0>(w.o[0]);
-        reader.leave_v();
+        reader.finish_output(w);
     }
     if (!variant::SCATTERED && sum == 0) {
         clear_output(w); // not needed, but other masks' main loops are compiled into more instructions without it
@@ -139,13 +140,13 @@ DEV void compute_all(const hopper_params &params, u32 shared)
 DEV void clear_rests(const attention_params &p, u32 shared)
 {
     const int filled = group_tokens(p) * packed_heads(p);
-    constexpr int CHUNKS = cfg::D_PAD / 8;
+    constexpr int CHUNKS = QK_WORDS / 8;
     for (u32 i = threadIdx.x; i < (64 - filled) * CHUNKS * shared_layout::GROUPS * cfg::Q_STAGES; i += THREADS) {
         const int chunk = static_cast<int>(i) % CHUNKS;
         const int row = filled + static_cast<int>(i) / CHUNKS % (64 - filled);
         const u32 slot = i / CHUNKS / (64 - filled);
         const u32 to = shared + slot / cfg::Q_STAGES * shared_layout::SLAB +
-                       slot % cfg::Q_STAGES * shared_layout::Q_BYTES + panels<cfg::D_PAD>::offset<64>(row, chunk);
+                       slot % cfg::Q_STAGES * shared_layout::Q_BYTES + panels<QK_WORDS>::offset<64>(row, chunk);
 #pragma unroll
         for (u32 k = 0; k < 16; k += 4) {
             store_shared(to + k, 0u);

@@ -18,6 +18,13 @@ template <class PARAMS, bool APART = HAS_APART<PARAMS>, bool PAGED = HAS_PAGES<P
     {
         load_tile<cfg::BN, COLS>(to, map, barrier, key, h, rows, l2);
     }
+    // A tile of V that attention/turned_values.cuh has made.
+    __device__ __forceinline__ void load_turned(u32 to, u32 barrier, int key, const PARAMS &p) const
+    {
+        const i64 tile = static_cast<i64>(key / cfg::BN) * shared_layout::V_BYTES;
+        tma_load_line(to, static_cast<const u8 *>(p.v) + (rows * p.v_b + h * p.v_h + tile), shared_layout::V_BYTES,
+                      barrier);
+    }
 };
 
 // What stands beside a query tile is read there, for want of registers.

@@ -9,17 +9,23 @@
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16>, "cfg::operand is f16 or bf16");
-static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
-              "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
+// Of numbers of e4m3 (common/wgmma_fp8_sm90.cuh), whose V comes turned over (attention/turned_values.cuh).
+constexpr bool EIGHT_BITS = ELEMENT_BYTES<cfg::operand> == 1;
+constexpr int DEPTH = 32 / ELEMENT_BYTES<cfg::operand>; // of one wgmma
+static_assert(same_type<cfg::operand, f16> || same_type<cfg::operand, bf16> || EIGHT_BITS,
+              "cfg::operand is f16, bf16 or f8_e4m3");
+static_assert(cfg::D % (DEPTH / 2) == 0 && cfg::D_V % 8 == 0,
+              "rows of cfg::D and of cfg::D_V elements are multiples of 16 bytes, as are strides that TMA takes");
+static_assert(cfg::D_PAD == round_up(cfg::D, DEPTH), "cfg::D_PAD is cfg::D rounded up to the depth of one wgmma");
+constexpr int QK_WORDS = cfg::D_PAD * ELEMENT_BYTES<cfg::operand> / 2; // of a row, as panels count them
 static_assert(cfg::DV_PAD == round_up(cfg::D_V, cfg::D_V > 256 ? 128 : 16) && cfg::DV_PAD <= 512,
               "cfg::DV_PAD is cfg::D_V rounded up to 16, beyond 256 to 128, and at most 512");
 static_assert(cfg::WARPS % 4 == 0 && cfg::WARPS >= 4 && cfg::WARPS <= 16,
               "cfg::WARPS, those that compute, is 4, 8, 12 or 16");
 static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
               "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
-static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::BN % DEPTH == 0 && cfg::BN >= 16 && cfg::BN <= 128,
+              "cfg::BN is a multiple of the depth of one wgmma in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5,
               "cfg::STAGES is 1 .. 5: shared_layout::ROUNDS query tiles are for no more");
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
@@ -29,6 +35,8 @@ constexpr bool SEQUENCES = HAS_SEQUENCES<attention_params>; // packed ones, page
 static_assert(!SEQUENCES || (!cfg::PACK && !variant::MAP && cfg::DYNAMIC),
               "sequences have tiles of one head each, no map, and tiles of all lengths");
 
+static_assert(!EIGHT_BITS || (!SEQUENCES && cfg::D2 == 0 && cfg::DV_PAD <= 256),
+              "of 8 bits there are no sequences, no q2 and k2, and no wider v");
 static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0),
               "a panel of Q and K is of one tensor");
 
@@ -49,6 +57,9 @@ using hopper_params = behind_maps<attention_params>;
 // scores, and half of the columns each.
 constexpr int SHARERS = 16 * cfg::WARPS / cfg::BM;
 constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
+// The hardware's sums of products of e4m3 keep some 14 bits along a chain of wgmmas. Where there are registers, a chain
+// is of one tile of keys, and o gathers those in fp32.
+constexpr bool TILE_SUMS = EIGHT_BITS && O_COLUMNS <= 128;
 
 // ---- shared memory -----------------------------------------------------------------------------------
 

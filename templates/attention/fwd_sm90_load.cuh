@@ -231,7 +231,7 @@ struct key_tiles {
 // Rows of K, which are those of k, or with those of k2 behind them: panels of both.
 template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, const keys_at &of)
 {
-    constexpr int D1 = cfg::D_PAD - cfg::D2;
+    constexpr int D1 = QK_WORDS - cfg::D2;
     of.load<OF_K, D1>(to, &params.k, full, token, params.p, L2_KEEP);
     if constexpr (requires { params.k2; }) {
         of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * ELEMENT_BYTES<cfg::element_k>, &params.k2, full, token, params.p,
@@ -239,11 +239,22 @@ template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32
     }
 }
 
+// Rows of V, or columns where they come turned over.
+template <class PARAMS, class KEYS>
+DEV void load_values(u32 to, const PARAMS &params, u32 full, int token, const KEYS &of)
+{
+    if constexpr (EIGHT_BITS) {
+        of.load_turned(to, full, token, params.p);
+    } else {
+        of.template load<OF_V, cfg::DV_PAD>(to, &params.v, full, token, params.p, L2_KEEP);
+    }
+}
+
 // Rows of Q, likewise. head: where rows of several take turns, the number of their group.
 template <class PARAMS>
 DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b, const tokens_at &of)
 {
-    constexpr int D1 = cfg::D_PAD - cfg::D2;
+    constexpr int D1 = QK_WORDS - cfg::D2;
     if constexpr (cfg::PACK) {
         load_packed_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
     } else {
@@ -309,8 +320,8 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
                 ring.wait_empty(v);
                 mbarrier_arrive_expect(full, shared_layout::V_BYTES);
             });
-            of.load<OF_V, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES, &params.v, full,
-                                       tile / KEY_TILE * cfg::BN, params.p, L2_KEEP);
+            load_values(shared + shared_layout::V + v.stage * shared_layout::V_BYTES, params, full,
+                        tile / KEY_TILE * cfg::BN, of);
             v = v.next();
         }
     }

@@ -3,11 +3,40 @@
 #pragma once
 #include "attention/fwd_sm90_layout.cuh"
 
+// How tiles of T are multiplied: of 16 bits as common/wgmma_sm90.cuh has it; common/wgmma_fp8_sm90.cuh has the other.
+template <class T> struct tile_products {
+    template <int N, int COLS, bool GROUPED> DEV void start_scores(float (&s)[N / 8][4], u64 q, u32 k)
+    {
+        start_qk<T, N, COLS, 64, GROUPED>(s, q, k);
+    }
+    template <int NB, bool RELU> DEV void pack(u32 (&p)[NB / 2][4], const float (&s)[NB][4])
+    {
+        pack_weights<T, NB, RELU>(p, s);
+    }
+    template <int N, int KEYS, bool GROUPED>
+    DEV void start_output(float (&o)[N / 8][4], const u32 (&p)[KEYS / 16][4], u32 v, int sum)
+    {
+        start_pv<T, N, KEYS, GROUPED>(o, p, v, sum);
+    }
+};
+using products = tile_products<cfg::operand>;
+
 struct warp_work {
     thread_rows<1> rows;
     float s[1][NB][4];
     float o[1][DB][4];
-    u32 p[NB / 2][4]; // weights of the tile whose P V is next
+    u32 p[cfg::BN / DEPTH][4]; // weights of the tile whose P V is next
+    float of_tile[DB][4];      // that product, where TILE_SUMS
+
+    // What P V is added up in.
+    __device__ __forceinline__ float (&sums())[DB][4]
+    {
+        if constexpr (TILE_SUMS) {
+            return of_tile;
+        } else {
+            return o[0];
+        }
+    }
 };
 
 constexpr bool GROUPED = cfg::D_PAD >= 128; // common/wgmma_sm90.cuh
@@ -60,14 +89,14 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
         }
     }
     // More k-steps than these would take their steps along into registers.
-    static constexpr bool KEEPS_Q = cfg::D_PAD <= 128;
+    static constexpr bool KEEPS_Q = QK_WORDS <= 128;
     __device__ __forceinline__ u64 describe_q_now() const
     {
-        return describe_q<cfg::D_PAD>(slab() + q_at().stage * shared_layout::Q_BYTES);
+        return describe_q<QK_WORDS>(slab() + q_at().stage * shared_layout::Q_BYTES);
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::operand, cfg::BN, cfg::D_PAD, 64, GROUPED>(
+        products::start_scores<cfg::BN, cfg::D_PAD, GROUPED>(
             w.s[0], KEEPS_Q ? q : describe_q_now(), shared + shared_layout::K + k.stage * shared_layout::K_BYTES);
     }
     // sum: 0 where o is to be that of this tile alone; then 1.
@@ -76,9 +105,21 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
         // whole panels
         const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * ELEMENT_BYTES<cfg::element_v>) : 0;
-        start_pv<cfg::operand, O_COLUMNS, cfg::BN, GROUPED>(
-            w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
+        products::start_output<O_COLUMNS, cfg::BN, GROUPED>(
+            w.sums(), w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, TILE_SUMS ? 0 : sum);
         sum = 1;
+    }
+    // Until it is there, and in o.
+    __device__ __forceinline__ void finish_output(warp_work &w)
+    {
+        wgmma<O_COLUMNS>::wait<0>(w.sums());
+        leave_v();
+        if constexpr (TILE_SUMS) {
+#pragma unroll
+            for (int i = 0; i < 4 * DB; i++) {
+                w.o[0][i / 4][i % 4] += w.of_tile[i / 4][i % 4];
+            }
+        }
     }
     __device__ __forceinline__ void wait_q()
     {

@@ -16,10 +16,19 @@ for dtype in f8e4m3 f8e5m2 i8; do # k and v have dtypes of their own; their grad
     expect 0 'dv: max abs' '*' run causal --pass backward --problem dtype=bf16,v=$dtype,$small --verify
     expect 2 '' "expected dv to be f32, f16, bf16 or none, given '$dtype'" \
         run causal --pass backward --problem dtype=bf16,v=$dtype,dv=$dtype,$small
-    expect 2 '' "argument 'q': expected dtype f32, f16 or bf16, given $dtype" run causal --problem q=$dtype,$small
     expect 2 '' "argument 'k': expected dtype f32, f16 or bf16, given $dtype" run linear --problem k=$dtype,t=9
     expect 2 '' "argument 'x': expected dtype f32, f16 or bf16, given $dtype" run rms_norm --problem x=$dtype,rows=9
 done
+queries=q=f8e4m3,k=f8e4m3,v=f8e4m3 # q, too, beside k and v
+for dtype in f32 f16 bf16 f64; do
+    expect 0 'relative L2' '*' run sinks --problem dtype=$dtype,$queries,$small --verify
+done
+expect 0 "problem    dtype=f16,$queries,b=1" '' run causal --problem dtype=bf16,o=f16,$queries,$small
+expect 0 '(bound 6e-02), 132 of 132 rows: ok' '' run causal --problem $queries,$small --verify
+expect 2 '' "argument 'q': expected dtype f32, f16, bf16 or f8e4m3, given i8" run causal --problem q=i8,$small
+expect 2 '' "argument 'v': expected dtype f8e4m3 beside 'q' of f8e4m3, given bf16" run causal --problem q=f8e4m3,k=f8e4m3,$small
+expect 2 '' "argument 'q': expected dtype f32, f16 or bf16, given f8e4m3" \
+    run causal --pass backward --problem q=f8e4m3,$small
 for spec in $("$LATHE" list --names); do
     more=
     case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in

@@ -406,7 +406,11 @@ struct bounds case_bounds(const struct scene *s)
     b.least *= c->dtype == LATHE_BF16 ? 100.0 : 20.0;
     for (int i = 0; s->ir->kind == KIND_ROWWISE && c->pass == LATHE_BACKWARD && i < s->ir->n_finals; i++)
         if (ir_result_is_row(s->ir, i))
-            b.final = b.row; /* a saved row has 16 bits */
+            b.final = b.row;                          /* a saved row has 16 bits */
+    if (c->dtypes && strstr(c->dtypes, "q=f8e4m3")) { /* weights of 4 bits; scores of 14 */
+        b.row = 8e-2;
+        b.final = 1e-2;
+    }
     const bool rounds = s->ir->mod[MOD_QUERY].n_stages + s->ir->mod[MOD_KEY].n_stages > 0;
     const bool inexact = strcmp(c->spec, "softcap") == 0;
     if (rounds)

@@ -122,6 +122,7 @@ void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_pages_back(struct case_list *list, bool full);   /* cases_pages_back.c */
 void group_narrow(struct case_list *list);                  /* cases_narrow.c */
+void group_fp8(struct case_list *list);                     /* cases_fp8.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */
 void group_decode(struct case_list *list, bool full);       /* cases_decode.c */
 void group_mla(struct case_list *list, bool full);          /* cases_mla.c */

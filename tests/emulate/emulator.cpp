@@ -5,6 +5,7 @@
 // of two ways by block: at random, or one warp as far as it gets before the next one begins.
 #include "emulator.hpp"
 #include <algorithm>
+#include <cmath>
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>

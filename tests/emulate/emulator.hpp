@@ -87,6 +87,7 @@ void emulate_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bf1
 void emulate_store_shared(unsigned address, const void *from, unsigned bytes, emulate_place at);
 void emulate_load_shared(void *to, unsigned address, unsigned bytes, emulate_place at);
 // sm_90: hopper.hpp
+enum emulate_element { EMULATE_F16, EMULATE_BF16, EMULATE_E4M3 };
 struct emulate_wgmma_call {
     float *d;
     unsigned n;
@@ -94,7 +95,7 @@ struct emulate_wgmma_call {
     const unsigned *a_registers; // nullptr: A is in shared memory
     unsigned a_copy[4];
     int sum;
-    bool bf16;
+    emulate_element of;      // of A and B
     bool a_turned, b_turned; // stored [k][row], [k][n]
 };
 unsigned emulate_elect(emulate_place at);

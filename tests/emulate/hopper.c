@@ -132,6 +132,78 @@ static const char PRODUCTS[] =
     "    p.out[threadIdx.x] = a && b && c ? (int)threadIdx.x : -1;\n"
     "}\n";
 
+/* Whole numbers below 5 as codes of e4m3, in tiles of every swizzle, from shared memory and from registers.
+ */
+static const char E4M3[] =
+    "#include \"common/wgmma_fp8_sm90.cuh\"\n"
+    "DEV u32 code_of(int n)\n"
+    "{\n"
+    "    const u32 code[5] = {0, 0x38, 0x40, 0x44, 0x48};\n"
+    "    return code[n < 0 ? -n : n] | (n < 0 ? 0x80u : 0u);\n"
+    "}\n"
+    "DEV int left(int row, int k) { return (row * 5 + k * 3) % 9 - 4; }\n"
+    "DEV int right(int n, int k) { return (n * 7 + k * 2 + k / 3) % 9 - 4; }\n"
+    "template <int COLS, int ROWS, class F> DEV void fill(u32 to, F f)\n"
+    "{\n"
+    "    for (int i = (int)threadIdx.x; i < ROWS * COLS / 4; i += 256) {\n"
+    "        const int row = i / (COLS / 4), x = i % (COLS / 4) * 4;\n"
+    "        u32 word = 0;\n"
+    "        for (int k = 0; k < 4; k++) { word |= code_of(f(row, x + k)) << (8 * k); }\n"
+    "        store_shared(to + panels<COLS / 2>::template offset<ROWS>(row, x / 16) + (u32)x % 16, word);\n"
+    "    }\n"
+    "    FENCE\n"
+    "    __syncthreads();\n"
+    "}\n"
+    "using products_of = tile_products<f8_e4m3>;\n"
+    "template <int COLS> DEV bool products()\n"
+    "{\n"
+    "    const u32 s = shared_address(shared_bytes);\n"
+    "    float d[6][4], w[COLS / 8][4];\n"
+    "    u32 a[COLS / 32][4];\n"
+    "    bool good = true;\n"
+    "    fill<COLS, 64>(s, left);\n"
+    "    fill<COLS, 48>(s + 32768, right);\n"
+    "    products_of::start_scores<48, COLS>(d, describe_q<COLS / 2>(s), s + 32768);\n"
+    "    wgmma<48>::wait<0>(d);\n"
+    "    for (int i = 0; i < 24; i++) {\n"
+    "        int sum = 0;\n"
+    "        for (int k = 0; k < COLS; k++) { sum += left(row_of(i), k) * right(column_of(i / 4, i), k); }\n"
+    "        good = good && d[i / 4][i % 4] == (float)sum;\n"
+    "    }\n"
+    "    __syncthreads();\n"
+    "    fill<COLS, 48>(s, [](int n, int place) { return right(n, place / 16 * 16 + key_of_place(place % "
+    "16)); "
+    "});\n"
+    "    for (int i = 0; i < COLS / 2; i++) { w[i / 4][i % 4] = weight(row_of(i), column_of(i / 4, i)); }\n"
+    "    products_of::pack<COLS / 8>(a, w);\n"
+    "    products_of::start_output<48, COLS>(d, a, s, 0);\n"
+    "    products_of::start_output<48, COLS>(d, a, s, 1);\n"
+    "    IN_FLIGHT\n"
+    "    wgmma<48>::wait<0>(d);\n"
+    "    for (int i = 0; i < 24; i++) {\n"
+    "        float sum = 0.0f;\n"
+    "        for (int k = 0; k < COLS; k++) { sum += 2.0f * weight(row_of(i), k) * (float)right(column_of(i "
+    "/ 4, i), "
+    "k); }\n"
+    "        good = good && d[i / 4][i % 4] == sum;\n"
+    "    }\n"
+    "    __syncthreads();\n"
+    "    return good;\n"
+    "}\n"
+    "// Numbers that stand between two of e4m3, too small and too large ones.\n"
+    "DEV bool rounds()\n"
+    "{\n"
+    "    const u32 x = e4m3x4_from_floats(1.0625f, -1.1875f, 1e9f, 0.0009f);\n"
+    "    const u32 y = e4m3x4_from_floats(0.001f, 448.0f, -0.0f, 17.5f);\n"
+    "    return x == 0x007eba38u && y == 0x5980 * 65536u + 0x7e01u;\n"
+    "}\n"
+    "KERNEL\n"
+    "{\n"
+    "    const bool a = products<128>(), b = products<96>(), c = products<64>(), d = products<256>();\n"
+    "    p.out[threadIdx.x] = a && b && c && d && rounds() ? (int)threadIdx.x : -1;\n"
+    "}\n";
+#define E4M3_STEPS "#define FENCE fence_async_proxy();\n#define IN_FLIGHT\n"
+
 /* Operands stored the other way round: A [k][row], B [k][n] beside A in shared memory and [n][k] beside A in
    registers. The tile: 48 tokens of 128. */
 static const char TURNED[] =
@@ -364,6 +436,12 @@ static const struct hopper_case {
     {"TMA loads", "", LOADS, NULL, false, 0},
     {"wgmma", "", PRODUCTS, NULL, false, 0},
     {"wgmma of operands turned over", "", TURNED, NULL, false, 0},
+    {"wgmma of e4m3", E4M3_STEPS, E4M3, NULL, false, 0},
+    {"wgmma of e4m3 whose operand A changes under way",
+     "#define FENCE fence_async_proxy();\n#define IN_FLIGHT a[0][1] = ~a[0][1];\n", E4M3,
+     "registers of the operand A changed", false, 0},
+    {"wgmma of e4m3 behind ordinary writes", "#define FENCE\n#define IN_FLIGHT\n", E4M3, "fence_async_proxy",
+     false, 0},
     {"lines and additions", "", LINES, NULL, false, 0},
     {"an addition of what is not fenced", "#define FENCE\n", LINES, "fence_async_proxy", false, 0},
     {"an addition that nobody waits for", "#define WAIT_READ\n", LINES, "a bulk addition", false, 0},
@@ -457,7 +535,8 @@ static bool add_text(struct source *s, const char *name, const char *data, size_
 
 static bool make_source(struct source *s, const struct hopper_case *c)
 {
-    static const char *const HEADERS[] = {"common/base.cuh", "common/tma_sm90.cuh", "common/wgmma_sm90.cuh"};
+    static const char *const HEADERS[] = {"common/base.cuh", "common/tma_sm90.cuh", "common/wgmma_sm90.cuh",
+                                          "common/narrow.cuh", "common/wgmma_fp8_sm90.cuh"};
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
     text_add(

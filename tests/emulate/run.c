@@ -69,10 +69,11 @@ static void name_fault(const struct scene *s, const struct emulate_report *repor
     }
 }
 
-static void add_dim(struct emulate_tensor_map *m, int64_t size, int64_t stride, unsigned box)
+/* bytes: of the numbers that strides count, of which two of 8 bits are one element of the map. */
+static void add_dim(struct emulate_tensor_map *m, int64_t size, int64_t stride, int64_t bytes, unsigned box)
 {
     m->dim[m->rank] = size;
-    m->stride[m->rank] = 2 * stride;
+    m->stride[m->rank] = bytes * stride;
     if (m->rank < 3)
         m->box[m->rank] = box;
     m->rank++;
@@ -90,20 +91,21 @@ static void make_maps(const struct launch *l, const struct problem *problem, uns
         memcpy(stride, block + row->strides, sizeof stride);
         if (row->pack)
             memcpy(&pack, block + row->pack, sizeof pack);
-        add_dim(&m, row->columns, 1, row->swizzle / m.element_bytes);
+        const int64_t bytes = (int64_t)lathe_dtype_size((lathe_dtype)row->dtype);
+        add_dim(&m, row->columns * bytes / m.element_bytes, 1, bytes, row->swizzle / m.element_bytes);
         if (row->pack)
-            add_dim(&m, pack, stride[1], (unsigned)pack);
+            add_dim(&m, pack, stride[1], bytes, (unsigned)pack);
         const int64_t tokens = problem->dim[row->dim[0]];
         const int box =
             row->dim[0] == SYM_PAGE ? lathe__page_box(tokens, row->box_tokens) : row->box_tokens / pack;
         stride[2] = row->packed ? lathe__token_stride(stride[2]) : stride[2];
-        add_dim(&m, row->packed ? RAGGED_ROWS : tokens, stride[2], (unsigned)box);
-        add_dim(&m, problem->dim[row->dim[1]] / pack, stride[1] * pack, 1);
+        add_dim(&m, row->packed ? RAGGED_ROWS : tokens, stride[2], bytes, (unsigned)box);
+        add_dim(&m, problem->dim[row->dim[1]] / pack, stride[1] * pack, bytes, 1);
         if (row->packed) {
-            add_dim(&m, RAGGED_ROWS + 1, stride[2], 1);
-            add_dim(&m, RAGGED_ROWS + 1, ((int64_t)1 << 34) - stride[2], 1);
+            add_dim(&m, RAGGED_ROWS + 1, stride[2], bytes, 1);
+            add_dim(&m, RAGGED_ROWS + 1, ((int64_t)1 << 34) - stride[2], bytes, 1);
         } else {
-            add_dim(&m, problem->dim[row->dim[2]], stride[0], 1);
+            add_dim(&m, problem->dim[row->dim[2]], stride[0], bytes, 1);
         }
         if (m.rank < 5)
             m.dim[4] = 1;

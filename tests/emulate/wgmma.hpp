@@ -18,7 +18,8 @@ operand take_apart(unsigned long long descriptor, emulate_place at)
             static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4, BITS[kind]};
 }
 
-// Address of the 16 bytes that hold k .. k + 7 of row n (K-major), or n .. n + 7 of row k.
+// Address of the 16 bytes that hold k .. k + 7 of row n (K-major), or n .. n + 7 of row k: of 16 bits. Of 8 bits a step
+// has as many bytes, and two numbers are one here.
 unsigned place_of(const operand &o, unsigned n, unsigned k, bool transposed)
 {
     const unsigned row = transposed ? k : n;
@@ -36,6 +37,8 @@ template <class F> void each_piece(const operand &o, unsigned n0, unsigned count
         }
     }
 }
+
+unsigned steps_of(const product &p) { return p.values[0].of == EMULATE_E4M3 ? 32 : 16; } // its depth
 
 const product *reader_of(unsigned from, unsigned bytes)
 {
@@ -127,7 +130,7 @@ void issue(warp &w, unsigned index)
     for (unsigned lane = 0; lane < LANES; lane++) {
         p.values[lane] = *static_cast<const emulate_wgmma_call *>(w.call[lane].out);
         const emulate_wgmma_call &c = p.values[lane], &first = p.values[0];
-        if (c.n != first.n || c.b != first.b || c.sum != first.sum || c.a_turned != first.a_turned || c.b_turned != first.b_turned || (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
+        if (c.n != first.n || c.b != first.b || c.sum != first.sum || c.of != first.of || c.a_turned != first.a_turned || c.b_turned != first.b_turned || (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
             (c.a_registers == nullptr && c.a != first.a)) {
             fail("lanes 0 and %u bring different descriptors to a wgmma (%s:%d)", lane, short_name(p.at.file), p.at.line);
         }
@@ -142,16 +145,27 @@ void issue(warp &w, unsigned index)
     part.products.push_back(p);
 }
 
-void read_operand(float (*out)[256], const operand &o, unsigned n0, unsigned count, bool transposed, bool bf16, emulate_place at)
+float from_e4m3(unsigned code)
+{
+    const unsigned size = code & 0x7f;
+    const float x = size < 8 ? static_cast<float>(size) / 512.0f : std::ldexp(static_cast<float>(8 + size % 8), static_cast<int>(size / 8) - 10);
+    return size == 0x7f ? std::nanf("") : code >> 7 ? -x : x;
+}
+
+void read_operand(float (*out)[256], const operand &o, unsigned n0, unsigned count, bool transposed, emulate_element of)
 {
     each_piece(o, n0, count, transposed, [&](unsigned address, unsigned n, unsigned k) {
         unsigned short piece[8];
         std::memcpy(piece, now->bytes + (address - WINDOW), sizeof piece);
         for (unsigned i = 0; i < 8; i++) {
-            (transposed ? out[k][n - n0 + i] : out[k + i][n - n0]) = from_bits(piece[i], bf16);
+            if (of == EMULATE_E4M3) {
+                out[2 * (k + i)][n - n0] = from_e4m3(piece[i] & 0xffu);
+                out[2 * (k + i) + 1][n - n0] = from_e4m3(piece[i] >> 8);
+            } else {
+                (transposed ? out[k][n - n0 + i] : out[k + i][n - n0]) = from_bits(piece[i], of == EMULATE_BF16);
+            }
         }
     });
-    (void)at;
 }
 
 // out[k][row]: the warp's rows of A, from shared memory or from registers.
@@ -159,7 +173,7 @@ void read_rows(float (*out)[256], const product &p, unsigned index)
 {
     const emulate_wgmma_call &c = p.values[0];
     if (c.a_registers == nullptr) {
-        read_operand(out, take_apart(c.a, p.at), index % 4 * 16, 16, c.a_turned, c.bf16, p.at);
+        read_operand(out, take_apart(c.a, p.at), index % 4 * 16, 16, c.a_turned, c.of);
         return;
     }
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -168,23 +182,65 @@ void read_rows(float (*out)[256], const product &p, unsigned index)
             fail("lane %u: registers of the operand A changed while a wgmma is under way (%s:%d)", lane, short_name(p.at.file), p.at.line);
         }
         for (unsigned i = 0; i < 4; i++) {
-            for (unsigned h = 0; h < 2; h++) {
-                out[lane % 4 * 2 + h + i / 2 * 8][lane / 4 + i % 2 * 8] = from_bits(static_cast<unsigned short>(mine.a_copy[i] >> (16 * h)), c.bf16);
+            for (unsigned h = 0; h < 4 && c.of == EMULATE_E4M3; h++) {
+                out[lane % 4 * 4 + h + i / 2 * 16][lane / 4 + i % 2 * 8] = from_e4m3(mine.a_copy[i] >> (8 * h) & 0xffu);
+            }
+            for (unsigned h = 0; h < 2 && c.of != EMULATE_E4M3; h++) {
+                out[lane % 4 * 2 + h + i / 2 * 8][lane / 4 + i % 2 * 8] =
+                    from_bits(static_cast<unsigned short>(mine.a_copy[i] >> (16 * h)), c.of == EMULATE_BF16);
             }
         }
     }
 }
 
+// sum += x y, of 8 bits: products are exact, and all terms of a step, the sum so far among them, are cut to E4M3_BITS
+// of the largest one. The hardware keeps 14 or so.
+constexpr int E4M3_BITS = 14;
+float add_cut(float sum, const float *x, const float (*y)[256], unsigned n, unsigned steps)
+{
+    double term[32], most = std::fabs(static_cast<double>(sum));
+    for (unsigned k = 0; k < steps; k++) {
+        term[k] = static_cast<double>(x[k]) * static_cast<double>(y[k][n]);
+        most = std::max(most, std::fabs(term[k]));
+        if (!std::isfinite(term[k])) {
+            return std::nanf("");
+        }
+    }
+    if (!(most > 0.0) || !std::isfinite(most)) {
+        return sum;
+    }
+    const double fine = std::ldexp(1.0, std::ilogb(most) + 1 - E4M3_BITS);
+    double all = std::trunc(static_cast<double>(sum) / fine);
+    for (unsigned k = 0; k < steps; k++) {
+        all += std::trunc(term[k] / fine);
+    }
+    return static_cast<float>(all * fine);
+}
+
 void compute(const product &p, accumulator &a, unsigned index)
 {
-    static float rows[16][256], b[16][256];
+    static float rows[32][256], b[32][256];
     const emulate_wgmma_call &c = p.values[0];
+    const unsigned steps = steps_of(p);
+    if (c.of == EMULATE_E4M3 && (c.a_turned || c.b_turned)) {
+        fail("a wgmma of e4m3 turns an operand over, which the hardware does not (%s:%d)", short_name(p.at.file), p.at.line);
+    }
     read_rows(rows, p, index);
-    read_operand(b, take_apart(c.b, p.at), 0, c.n, c.b_turned, c.bf16, p.at);
+    read_operand(b, take_apart(c.b, p.at), 0, c.n, c.b_turned, c.of);
     for (unsigned i = 0; i < 16; i++) {
         float *sum = a.c[i];
         if (c.sum == 0) {
             std::memset(sum, 0, sizeof a.c[i]);
+        }
+        if (c.of == EMULATE_E4M3) {
+            float x[32];
+            for (unsigned k = 0; k < steps; k++) {
+                x[k] = rows[k][i];
+            }
+            for (unsigned n = 0; n < c.n; n++) {
+                sum[n] = add_cut(sum[n], x, b, n, steps);
+            }
+            continue;
         }
         for (unsigned k = 0; k < 16; k++) {
             const float x = rows[k][i];

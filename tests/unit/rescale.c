@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define E4M3 "bf16,q=f8e4m3,k=f8e4m3,v=f8e4m3"
+
 /* A spec's text, or a shipped one by name; specialised for a problem of this dtype, d = 64. */
 static struct ir *lowered(const char *name, const char *text, const char *dtype, struct ir **spec)
 {
-    char words[64];
+    char words[96];
     struct diag diag = {0};
     struct signature sig;
     struct problem problem;
@@ -42,7 +44,7 @@ static struct ir *lowered(const char *name, const char *text, const char *dtype,
 
 static const char *path_name(const struct ir *w)
 {
-    static const char *const name[] = {"exact", "deferred", "stateless", "bounded", "lazy"};
+    static const char *const name[] = {"exact", "deferred", "stateless", "bounded", "lazy", "below"};
     return name[w->lowered.rescale.path];
 }
 
@@ -68,6 +70,12 @@ TEST(shipped_specs_take_their_paths)
         expect(LAZY[i], NULL, "bf16", "lazy", "nothing bounds the scores");
         expect(LAZY[i], NULL, "f16", "lazy", "nothing bounds the scores");
     }
+    for (size_t i = 0; i < sizeof LAZY / sizeof *LAZY; i++)
+        if (strcmp(LAZY[i], "rope") != 0 && strcmp(LAZY[i], "qk_norm") != 0)
+            expect(LAZY[i], NULL, E4M3, "below", "");
+    expect("softcap", NULL, E4M3, "below", "");
+    expect("sigmoid", NULL, E4M3, "stateless", "");
+    expect("retention", NULL, E4M3, "exact", "no row state is a running maximum");
     expect("sigmoid", NULL, "bf16", "stateless", "");
     expect("relu", NULL, "f16", "stateless", "");
     expect("retention", NULL, "bf16", "deferred", "");
@@ -223,7 +231,8 @@ enum { KEYS = 60, TILE = 12 };
 struct outcome {
     double o;
     double final[MAX_STATE];
-    int raised; /* times that o was scaled, beyond the first tile */
+    int raised;     /* times that o was scaled, beyond the first tile */
+    double largest; /* of the weights, where they are of e4m3 */
 };
 
 static void bind(struct eval_env *env, const struct ir *ir, const double *qk, const double *kv,
@@ -265,8 +274,10 @@ static void run_row(const struct ir *w, const double *qk, const double *v, const
         double scale = env.value[fn->root[1]][0];
         out->raised += j0 > 0 && scale != 1;
         out->o *= scale;
-        for (int j = 0; j < TILE; j++)
+        for (int j = 0; j < TILE; j++) {
             out->o += env.value[fn->root[0]][j] * v[j0 + j];
+            out->largest = fmax(out->largest, fabs(env.value[fn->root[0]][j]));
+        }
         for (int k = 0; k < w->n_states; k++)
             state[k] = env.value[fn->root[2 + k]][0];
         eval_free(&env);
@@ -304,6 +315,8 @@ static void check_row(const struct ir *ir, const struct ir *w, const double *qk,
     struct outcome low;
     run_row(ir, qk, v, input, false, &spec);
     run_row(w, qk, v, input, kept, &low);
+    if (w->lowered.rescale.path == ROWS_BELOW)
+        CHECK(low.largest <= 256.0 * (1 + 1e-9)); /* of every tile, and so of the first one */
     CHECK_CLOSE(low.o, spec.o, 1e-9);
     for (int i = 0; i < ir->n_finals; i++)
         CHECK_CLOSE(low.final[i], spec.final[i], 1e-9);
@@ -319,7 +332,7 @@ static void check_rows(const char *name, const char *text, const char *dtype)
     struct ir *w = lowered(name, text, dtype, &ir);
     composed(ir);
     CHECK(w->lowered.rescale.path == ROWS_LAZY || w->lowered.rescale.path == ROWS_BOUNDED ||
-          w->lowered.rescale.path == ROWS_DEFERRED);
+          w->lowered.rescale.path == ROWS_DEFERRED || strcmp(dtype, E4M3) == 0);
     srand(5);
     for (int i = 0; i < 128; i++)
         table[i] = (float)draw();
@@ -334,6 +347,8 @@ static void check_rows(const char *name, const char *text, const char *dtype)
         }
         int raised;
         check_row(ir, w, qk, v, &input, false, &raised);
+        if (strcmp(dtype, E4M3) == 0)
+            continue;
         if (w->lowered.rescale.path != ROWS_LAZY)
             CHECK_EQ(raised, 0);
         else if (size == 4.0)
@@ -353,6 +368,32 @@ TEST(the_rewritten_functions_give_the_same_rows)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         check_rows(names[i], NULL, "bf16");
     check_rows("alibi", NULL, "f16");
+}
+
+/* The largest weight of a row is 2^8, but where the row starts from more; others are held by their bounds. */
+TEST(weights_in_e4m3_give_the_same_rows)
+{
+    static const char *const names[] = {"full", "softmax_one", "sinks", "relative_bias", "alibi", "softcap"};
+    static const char BOUNDED[] =
+        "return attention { online_func = elementwise_weights(function(s) return 3.0 * tanh(s) end) }";
+    static const struct {
+        const char *name, *text;
+        double most; /* of the weights of the spec; 0: nobody knows */
+    } held[] = {{"sigmoid", NULL, 1}, {"bounded.lua", BOUNDED, 3}, {"relu", NULL, 0}, {"retention", NULL, 0}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check_rows(names[i], NULL, E4M3);
+    check_rows("held.lua", BOUNDED, E4M3);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        struct ir *w = lowered(held[i].name, held[i].text, E4M3, NULL);
+        const struct ir_node *weight = &w->node[w->online.root[0]];
+        CHECK_EQ(w->lowered.rescale.unheld, held[i].most == 0);
+        if (held[i].most > 0) {
+            CHECK_EQ(weight->op, OP_MUL);
+            const double by = fmax(w->node[weight->arg[0]].value, w->node[weight->arg[1]].value);
+            CHECK(held[i].most * by > 128 && held[i].most * by <= 256);
+        }
+        ir_free(w);
+    }
 }
 
 TEST(bounded_rows_are_the_same)

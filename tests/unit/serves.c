@@ -106,6 +106,39 @@ TEST(refusals_name_templates_that_serve)
     }
 }
 
+TEST(queries_of_8_bits_have_a_kernel_by_name)
+{
+    static const struct {
+        const char *spec, *problem, *why;
+    } row[] = {
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=128", NULL},
+        {"softcap", "q=f8e4m3,k=f8e4m3,v=f8e4m3,o=f16,d=256", NULL},
+        {"sigmoid", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,d_v=112", NULL},
+        {"causal", "d=128", "q is not of f8e4m3"},
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=72", "d = 72; it takes multiples of 16"},
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,unaligned=k", "rows of k of f8e4m3 do not start"},
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,folded=q", "rows of q of f8e4m3 do not start"},
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,seqs=3", "cu_q is given"},
+        {"rope", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "a mod of q, k or v"},
+        {"relu", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "nothing bounds the weights"},
+        {"causal", "dtype=f32,q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "dtype f32; it takes f16, bf16 and f8e4m3"},
+    };
+    const struct device named = asking_for(&H100, "attention_fwd_fp8_sm90");
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const lathe_status wanted = row[i].why ? LATHE_UNSUPPORTED : LATHE_OK;
+        CHECK_EQ(pick(row[i].spec, row[i].problem, &named, &plan, &err), wanted);
+        if (row[i].why)
+            CHECK_HAS(err.text, row[i].why);
+        else
+            CHECK(plan.attention.turned && !plan.attention.optimistic && !plan.bound_waits);
+    }
+    CHECK_EQ(pick("causal", row[0].problem, &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "attention_fwd_fp8_sm90: no GPU has run it yet, so it is taken where it is asked for");
+}
+
 static char *read_page(const char *path)
 {
     FILE *file = fopen(path, "rb");

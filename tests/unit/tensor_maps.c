@@ -98,6 +98,25 @@ TEST(tensor_maps_are_made_of_the_block)
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
 }
 
+/* Of 8 bits strides are bytes, and two numbers are one element. */
+TEST(tensor_maps_of_8_bits)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
+    struct launch l = launch_of(80, 64);
+    struct map_block b = {.q = memory, .stride = {76800, 64, 256}};
+    static const uint64_t expected[9] = {32, 300, 4, 2, 256, 64, 76800, 32080001, 1 * 10 + 2};
+    struct problem p = make_problem();
+    lathe_error err;
+    l.map[0].dtype = LATHE_F8_E4M3;
+    pretend_result = 0;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
+    for (int i = 0; i < 9; i++)
+        CHECK_EQ(b.map[i], expected[i]);
+    b.stride[1] = 0;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "given strides of 76800, 0 and 256 bytes");
+}
+
 /* Heads that take turns have a dim of their own, next to the innermost. */
 TEST(tensor_maps_of_packed_heads)
 {

@@ -94,6 +94,7 @@ struct place {  /* where a tensor of [b, heads, len, dim] lives */
     enum sym len;
     int dim;
     bool one_batch; /* of a workspace buffer: packed sequences lie in one */
+    int tile;       /* of a workspace buffer: tokens lie in tiles of so many; 0: they do not */
 };
 
 /* In the order of enum mod. */
@@ -115,6 +116,7 @@ struct launcher {
     int d2; /* columns that the kernel reads from q2 and k2; 0: those are copied behind q and k, or not there
              */
     bool reads_narrow; /* k and v of 8 bits, as they lie in memory */
+    int turned;        /* keys of a tile of V, which lies turned over in the workspace; 0: it does not */
 };
 
 /* A compact [b, heads, len, dim] in the workspace, in the place's stead. */
@@ -163,6 +165,8 @@ bool is_odd_row(const struct emitter *e, int tensor);
 bool has_unaligned_rows(const struct emitter *e);
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text);
+/* V turned over: attention/turned_values.cuh. */
+void add_turned(const struct launcher *a, const struct layout *l, struct source *out);
 /* Are rows of this tensor, q or k, copied with those of q2 or k2 behind them? In the place of a mod. */
 bool is_copied_pair(const struct launcher *a, int tensor);
 void add_pair(const struct launcher *a, const struct layout *l, int tensor, struct source *out,

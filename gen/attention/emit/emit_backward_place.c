@@ -118,7 +118,7 @@ void back_place_everything(struct recipe *r)
     if (r->rows_floats > 0 || norms > 0)
         r->rows = add_buffer(r->out, e, query_tiles(r, 4 * r->rows_floats * bm + norms));
     for (int k = 0; k < e->back->n_sums; k++) {
-        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1, false};
+        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1, false, 0};
         emit_place_in_workspace(&r->sums[k], 4, e, r->out);
     }
     place_gradients(r);

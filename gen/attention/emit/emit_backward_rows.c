@@ -45,7 +45,7 @@ static void add_row_values(struct params *p, const struct recipe *r)
         }
         if (e->back->seed[k]) {
             snprintf(name, sizeof name, "d%s", e->spec->final[k].name);
-            at = (struct place){lathe__arg_find(e->sig, name, 0), -1, SYM_H, SYM_Q, 1, false};
+            at = (struct place){lathe__arg_find(e->sig, name, 0), -1, SYM_H, SYM_Q, 1, false, 0};
             snprintf(name, sizeof name, "dfinal%d", k);
             emit_place_pointer(p, "const float", name, &at);
             emit_place_strides(p, name, &at);

@@ -10,7 +10,8 @@
 void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
                              struct source *out, bool moved[MOD_COUNT])
 {
-    const struct launcher a = {e, map, plan->attention.d2, plan->attention.reads_narrow};
+    const struct launcher a = {e, map, plan->attention.d2, plan->attention.reads_narrow,
+                               plan->attention.turned ? plan->attention.bn : 0};
     struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;
@@ -24,6 +25,8 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
             add_pair(&a, &l, t, out, paired ? &again : e->out);
             paired = true;
         }
+        if (t == TENSOR_V && a.turned)
+            add_turned(&a, &l, out);
         if (t == TENSOR_O) {
             if (map->needed)
                 l.map_buffer = add_map(&a, plan, out);

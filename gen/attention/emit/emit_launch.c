@@ -15,11 +15,18 @@
 
 static const char *const BHT[] = {"b", "h", "t"};
 
+static void times_tokens(struct product *p, const struct place *t)
+{
+    const int tile = t->tile > 0 ? t->tile : 1;
+    product_times(p, t->len, tile);
+    p->scale *= tile;
+}
+
 static struct product compact_stride(const struct place *t, int d)
 {
     struct product p = product_of(t->dim);
     if (d < 2)
-        product_times(&p, t->len, 1);
+        times_tokens(&p, t);
     if (d < 1)
         product_times(&p, t->heads, 1);
     return p;
@@ -112,7 +119,7 @@ void emit_place_in_workspace(struct place *t, int element_bytes, const struct em
     struct product bytes = product_of((int64_t)t->dim * element_bytes);
     product_times(&bytes, SYM_B, 1);
     product_times(&bytes, t->heads, 1);
-    product_times(&bytes, t->len, 1);
+    times_tokens(&bytes, t);
     t->arg = -1;
     t->one_batch = is_packed(e);
     t->buffer = add_buffer(out, e, bytes);
@@ -125,10 +132,11 @@ static void place_finals(const struct launcher *a, struct layout *l)
                              SYM_H,
                              SYM_Q,
                              1,
-                             false};
+                             false,
+                             0};
     for (int i = 0; i < a->e->w->n_finals; i++)
-        l->final[i] =
-            (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false};
+        l->final[i] = (struct place){
+            lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false, 0};
 }
 
 bool is_copied_pair(const struct launcher *a, int tensor)
@@ -148,6 +156,15 @@ static struct place second_of(const struct emitter *e, const struct layout *l, i
     return place_beside(e, &l->outer[tensor], tensor == TENSOR_Q ? "q2" : "k2");
 }
 
+/* Rows are padded, as the kernel's tiles have them. */
+static void turn_values(const struct launcher *a, struct place *v, struct source *out)
+{
+    enum { COLUMNS = 16 };
+    v->dim = (v->dim + COLUMNS - 1) / COLUMNS * COLUMNS;
+    v->tile = a->turned;
+    emit_place_in_workspace(v, lathe__element_bytes(a->e->problem, DTYPE_V), a->e, out);
+}
+
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
 {
     const char *const part = a->e->sig->combine ? "merged_o" : "part_o";
@@ -162,7 +179,8 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
                                      key ? SYM_H_KV : SYM_H,
                                      key ? SYM_KV : SYM_Q,
                                      dim,
-                                     false};
+                                     false,
+                                     0};
         l->inner[t] = l->outer[t];
         if (key)
             l->inner[t].len = keys_of_call(a->e);
@@ -183,6 +201,8 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         if (l->moved[t] || (key && keys_are_gathered(a->e)))
             emit_place_in_workspace(&l->inner[t], bytes, a->e, out);
     }
+    if (a->turned)
+        turn_values(a, &l->inner[TENSOR_V], out);
     place_finals(a, l);
 }
 
@@ -228,6 +248,24 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
     const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
     add_rows(a, role, from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
+}
+
+void add_turned(const struct launcher *a, const struct layout *l, struct source *out)
+{
+    const struct place *from = &l->outer[TENSOR_V];
+    struct launch *launch = add_launch(out, a->e, "turn_v", MOD_BLOCK_THREADS);
+    launch->grid = product_of(1);
+    emit_times_tiles(&launch->grid, a->e, from->heads, from->len, a->turned);
+    struct params p;
+    params_open(&p, a->e->out, launch, "turn_params");
+    emit_place_pointer(&p, "const void", "src", from);
+    emit_place_pointer(&p, "void", "dst", &l->inner[TENSOR_V]);
+    emit_place_strides(&p, "src", from);
+    emit_place_step(&p, "src", from);
+    emit_place_strides(&p, "dst", &l->inner[TENSOR_V]);
+    params_sym(&p, "n_h", from->heads);
+    params_sym(&p, "len", from->len);
+    params_close(&p, "turn_params");
 }
 
 /* One struct pair_params serves all of them. */
@@ -372,12 +410,13 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
 }
 
 /* What the kernel's maps are made of stands at fixed places behind them. */
-static void add_tensor_maps(struct launch *launch, const struct params *p, const struct emitter *e,
+static void add_tensor_maps(struct launch *launch, const struct params *p, const struct launcher *a,
                             const struct plan *plan, uint32_t pack)
 {
+    const bool stored = plan->attention.own_o && !plan->attention.o_f32;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (t != TENSOR_O || (plan->attention.own_o && !plan->attention.o_f32))
-            add_tensor_map(launch, p, e, t, plan, pack);
+        if ((t != TENSOR_O || stored) && (t != TENSOR_V || !a->turned))
+            add_tensor_map(launch, p, a->e, t, plan, pack);
 }
 
 /* Those of q2 and k2, behind the others: as of q and k, which then have fewer columns. Strides stand behind a
@@ -486,7 +525,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         params_null(&p, "unsigned long long", "tile_counter");
     if (traits->tensor_maps) {
         params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
-        add_tensor_maps(launch, &p, a->e, plan, p.before + p.offset - 4);
+        add_tensor_maps(launch, &p, a, plan, p.before + p.offset - 4);
         if (keys_have_pages(a->e) || (has_sequences(a->e) && !is_packed(a->e)))
             add_all_apart(&p, a, l);
     }

@@ -66,6 +66,17 @@ static const struct row {
     {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
 };
 
+/* The same of numbers of e4m3. A thread has BN / 2 scores, BN / 8 words of weights and DV_PAD / 2 of o, up to
+   128 columns twice: of all tiles and of one. */
+static const struct row FP8_ROWS[] = {
+    {{64, 64, 128, 128, 3, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{128, 128, 128, 128, 3, 8, false, 90, 90}, NEED_FEW, false, false, false, false},
+    {{128, 128, 128, 96, 3, 8, false, 90, 90}, NEED_SOME, false, false, false, false},
+    {{128, 128, 128, 64, 4, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{256, 128, 128, 64, 3, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+    {{256, 256, 128, 64, 3, 8, false, 90, 90}, NEED_MANY, false, false, false, false},
+};
+
 /* shared_layout of attention/fwd_sm90_layout.cuh. */
 static int smem_bytes(const struct kernel_request *r, const struct tile_row *t, const struct plan *plan,
                       bool diag, bool sequences)
@@ -272,20 +283,32 @@ static bool is_of_pages(const struct tile_row *t)
     return (t->bn & (t->bn - 1)) == 0;
 }
 
+struct rows {
+    const struct row *row;
+    size_t n;
+};
+#define ROWS_OF(table)                                                                                       \
+    (struct rows)                                                                                            \
+    {                                                                                                        \
+        table, sizeof(table) / sizeof *(table)                                                               \
+    }
+
 /* The first row that serves, of those whose tiles lie within blocks of the mask, or of the others; any: of
    pages, whether it is of whole ones or not. */
-static bool take_row(const struct kernel_request *r, bool blocks, bool any, struct plan *plan)
+static bool take_row(const struct kernel_request *r, struct rows rows, bool blocks, bool any,
+                     struct plan *plan)
 {
     const bool diag = r->attention->diagonal >= 0;
-    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
-        const struct tile_row *t = &ROWS[i].tile;
-        if (is_of_blocks(r, t) != blocks || (!any && !is_of_pages(t)) || !serves(r, &ROWS[i], plan, blocks) ||
+    for (size_t i = 0; i < rows.n; i++) {
+        const struct row *row = &rows.row[i];
+        const struct tile_row *t = &row->tile;
+        if (is_of_blocks(r, t) != blocks || (!any && !is_of_pages(t)) || !serves(r, row, plan, blocks) ||
             !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
             continue;
         /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
         plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128 || attention_has_sequences(r);
         plan_take_tile(plan, t, plan->attention.smem_bytes, diag);
-        say_more(r, plan, ROWS[i].many_keys, blocks);
+        say_more(r, plan, row->many_keys, blocks);
         return true;
     }
     return false;
@@ -326,6 +349,13 @@ static bool plan_proven(const struct kernel_request *r, char *why)
     return false;
 }
 
+static bool has_no_room(const struct kernel_request *r, const struct plan *plan, char *why)
+{
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+             plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+    return false;
+}
+
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.optimistic =
@@ -336,12 +366,84 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
     const bool any = !r->problem->paged;
-    if (take_row(r, true, any, plan) || take_row(r, false, any, plan) ||
-        (!any && (take_row(r, true, true, plan) || take_row(r, false, true, plan)))) {
+    const struct rows rows = ROWS_OF(ROWS);
+    if (take_row(r, rows, true, any, plan) || take_row(r, rows, false, any, plan) ||
+        (!any && (take_row(r, rows, true, true, plan) || take_row(r, rows, false, true, plan)))) {
         plan_say_pair(r, plan);
         return true;
     }
-    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
-             plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+    return has_no_room(r, plan, why);
+}
+
+/* ---- numbers of e4m3 ----------------------------------------------------------------------------------- */
+
+/* What such a kernel takes of q, k and v as they lie in memory. */
+static bool takes_tensors(const struct kernel_request *r, char *why)
+{
+    static const char *const name[] = {"q", "k"};
+    static const enum mod mod[] = {MOD_QUERY, MOD_KEY, MOD_VALUE};
+    const uint64_t odd = r->problem->unaligned | r->problem->folded;
+    for (size_t m = 0; m < sizeof mod / sizeof *mod; m++)
+        if (r->ir->mod[mod[m]].n_stages > 0) {
+            snprintf(
+                why, REASON_BYTES,
+                "a mod of q, k or v, whose results would be rounded to f8e4m3 once more; multiply scales in "
+                "score_mod and output_mod, and quantise what other mods make");
+            return false;
+        }
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        if (arg_in(odd, lathe__arg_find(r->sig, name[i], 0))) {
+            snprintf(why, REASON_BYTES,
+                     "rows of %s of f8e4m3 do not start at multiples of 16 bytes, or lie folded, which TMA "
+                     "does not "
+                     "take; copy it",
+                     name[i]);
+            return false;
+        }
+    return true;
+}
+
+/* No GPU has run it yet. Once one has, the call goes, and it is taken wherever it serves. */
+static bool fp8_is_asked_for(const struct kernel_request *r, char *why)
+{
+    if (strstr(r->device->template_name, "attention_fwd_fp8_sm90"))
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "no GPU has run it yet, so it is taken where it is asked for by its name; the host device takes q of "
+        "f8e4m3, too");
     return false;
+}
+
+/* Are weights numbers that e4m3 has? */
+static bool holds_weights(const struct kernel_request *r, char *why)
+{
+    if (!r->attention->forward->lowered.rescale.unheld)
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "nothing bounds the weights of online_fwd, and f8e4m3 ends at 448: clamp them, or give q as bf16");
+    return false;
+}
+
+bool plan_attention_fp8_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { DEPTH = 32 };
+    if (!takes_tensors(r, why) || !plan_attention_begin(r, plan, why) || !holds_weights(r, why) ||
+        !fp8_is_asked_for(r, why))
+        return false;
+    plan->attention.narrow = NULL; /* nothing is widened */
+    plan->attention.reads_narrow = true;
+    plan->attention.turned = true;
+    plan->attention.d_pad = round_up(r->problem->dim[SYM_D], DEPTH);
+    plan->attention.pack = !r->attention->why_apart;
+    plan->attention.blocks = r->device->sm_count;
+    if (!take_row(r, ROWS_OF(FP8_ROWS), true, true, plan) &&
+        !take_row(r, ROWS_OF(FP8_ROWS), false, true, plan))
+        return has_no_room(r, plan, why);
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; V is turned over in the workspace ahead of the kernel%s",
+             plan->attention.dv_pad <= 128 ? ", and o gathers the products of each tile of keys in f32" : "");
+    return true;
 }

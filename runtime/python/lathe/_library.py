@@ -18,6 +18,7 @@ TENSOR, RESULT, SCALAR = 0, 1, 2
 MAX_DIMS = 5
 
 NONE, F32, F16, BF16, I32, U8, F64, F8_E4M3, F8_E5M2, I8 = range(10)
+NARROW = (F8_E4M3, F8_E5M2, I8)
 REMARK_NONE, REMARK_WARNING, REMARK_UNSEEN = range(3)
 DTYPE_NAMES = ("none", "f32", "f16", "bf16", "i32", "u8", "f64", "f8e4m3", "f8e5m2", "i8")
 DTYPE_BYTES = (0, 4, 2, 2, 4, 1, 8, 1, 1, 1)

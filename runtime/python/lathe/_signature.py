@@ -173,7 +173,8 @@ class Signature:
 
     def result_dtype(self, argument: Argument, dtypes: Mapping[str, int]) -> int:
         """In double precision, where the operands are, what is f32 otherwise is f64, too."""
-        shared = next((dtypes[a.name] for a in self.tensors if a.shares_dtype and a.name in dtypes), c.NONE)
+        of_role = [dtypes[a.name] for a in self.tensors if a.shares_dtype and a.name in dtypes]
+        shared = next((d for d in of_role if d not in c.NARROW), c.BF16 if of_role else c.NONE)
         if argument.shares_dtype and shared:
             return shared
         if argument.shares_dtype and c.F64 in dtypes.values():

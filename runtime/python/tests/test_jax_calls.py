@@ -300,6 +300,14 @@ def test_keys_and_values_of_8_bits():
         jax.grad(lambda k: op(q, k, v).sum())(k8)
 
 
+def test_queries_of_8_bits():
+    op = lathe.jax.wrap(lathe.load("causal"))
+    rng = np.random.default_rng(3)
+    q8, k8, v8 = (jnp.asarray(rng.standard_normal((1, h, 9, 16)), jnp.float8_e4m3fn) for h in (4, 2, 2))
+    wanted = op(*(x.astype(jnp.float32) for x in (q8, k8, v8))).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(np.asarray(op(q8, k8, v8)), np.asarray(wanted))
+
+
 @pytest.mark.parametrize("ordinals, wanted", [([0], {0: 0}), ([2], {0: 2}), ([-1], {0: 0}), ([1, 3], {1: 1, 3: 3})])
 def test_the_gpus_of_a_process(ordinals, wanted, monkeypatch):
     """A process may have but one of several GPUs: jax.distributed.initialize(local_device_ids=2)."""

@@ -141,10 +141,27 @@ def test_keys_and_values_of_8_bits_are_the_numbers_that_are_stored(qkv):
         wanted = op(q, k8.astype(np.float32), v8.astype(np.float32))
         np.testing.assert_array_equal(op(q, k8, v8), wanted)
         np.testing.assert_array_equal(op(q, k8, v8.astype(np.float32)), wanted)
-        with pytest.raises(lathe.ArgumentError, match="argument 'q': expected dtype f32, f16 or bf16, given"):
-            op(q.astype(kind), k8, v8)
+        if kind is not ml_dtypes.float8_e4m3fn:
+            with pytest.raises(lathe.ArgumentError, match="'q': expected dtype f32, f16, bf16 or f8e4m3, given"):
+                op(q.astype(kind), k8, v8)
         gradients = op.backward(q, k8, v8, do=np.ones_like(q))
         exact = op.backward(q, k8.astype(np.float32), v8.astype(np.float32), do=np.ones_like(q))
         for got, wanted in zip(gradients, exact):  # as of the rounded numbers, in the dtype of q
             assert got.dtype == q.dtype
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_queries_of_8_bits_go_with_keys_and_values_of_them(qkv):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    op = lathe.load("causal")
+    q, k, v = qkv
+    q8, k8, v8 = (x.astype(ml_dtypes.float8_e4m3fn) for x in qkv)
+    wanted = op(q8.astype(np.float32), k8.astype(np.float32), v8.astype(np.float32))
+    o = op(q8, k8, v8)
+    assert o.dtype == ml_dtypes.bfloat16  # no result is made of 8 bits
+    np.testing.assert_array_equal(o, wanted.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(op(q8, k8, v8, o=np.empty_like(wanted)), wanted)
+    with pytest.raises(lathe.ArgumentError, match="'k': expected dtype f8e4m3 beside 'q' of f8e4m3, given f32"):
+        op(q8, k, v8)
+    with pytest.raises(lathe.ArgumentError, match="'q': expected dtype f32, f16 or bf16, given f8e4m3"):
+        op.backward(q8, k, v, do=np.ones_like(q))

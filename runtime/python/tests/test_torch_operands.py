@@ -309,6 +309,16 @@ def test_autocast_leaves_caches_of_8_bits(monkeypatch):
     torch.testing.assert_close(o, op(q.bfloat16(), k8, v8), rtol=0, atol=0)
 
 
+def test_queries_of_8_bits():
+    op = lathe.torch.wrap(lathe.load("causal"))
+    q8, k8, v8 = (torch.randn(1, h, 9, 16).to(torch.float8_e4m3fn) for h in (4, 2, 2))
+    wanted = op(q8.float(), k8.float(), v8.float()).bfloat16()
+    torch.testing.assert_close(op(q8, k8, v8), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(lathe.load("causal")(q8, k8, v8), wanted, rtol=0, atol=0)
+    with pytest.raises(lathe.ArgumentError, match="'k': expected dtype f8e4m3 beside 'q' of f8e4m3, given f32"):
+        op(q8, k8.float(), v8)
+
+
 def test_no_queries_have_a_backward_pass():
     """torch gives no address for tensors without elements, and the library takes NULL for an argument left out."""
     q, k, v = (torch.randn(1, 2, n, 16, dtype=torch.float64, requires_grad=True) for n in (0, 5, 5))

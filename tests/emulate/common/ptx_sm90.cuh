@@ -73,12 +73,12 @@ template <int N> struct wgmma {
     static_assert(N % 16 == 0 && N >= 16 && N <= 256, "a width of templates/common/ptx_sm90.cuh");
     template <bool BF16, bool A_TURNED = false, bool B_TURNED = false> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16, A_TURNED, B_TURNED};
+        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16 ? EMULATE_BF16 : EMULATE_F16, A_TURNED, B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
     template <bool BF16, bool B_TURNED = true> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum, EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16, false, B_TURNED};
+        emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16 ? EMULATE_BF16 : EMULATE_F16, false, B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
     template <bool BF16, bool FIRST, int A_STEP, int B_STEP, bool A_TURNED = false, bool B_TURNED = false>
@@ -103,7 +103,7 @@ template <int N> struct wgmma {
     }
     DEV void fence(float (&d)[N / 8][4], EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, false, false, false};
+        emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, EMULATE_F16, false, false};
         emulate_wgmma_fence(&call, EMULATE_HERE);
     }
     template <int PENDING> DEV void wait(float (&)[N / 8][4], EMULATE_PLACE) { emulate_wgmma_wait(PENDING, EMULATE_HERE); }
