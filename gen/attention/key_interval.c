@@ -3,7 +3,8 @@
  * after every other pass. Out: w->lowered.key_interval (first and last key, i32, per row) and
  * w->lowered.keys_left, what must still be asked about a key between them; both of the same pool. Comparisons
  * of integers that are linear in at.kv become half-lines; `and` cuts them, `or` joins two that open the same
- * way.
+ * way. Sines and cosines are left to keys_left: the warps that load ask for these ends, and have too few
+ * registers for the function that CUDA's sine of a double calls (ptxas 13.0 crashes on it).
  */
 #include "gen/ir/spec.h"
 #include "gen/attention/lower.h"
@@ -29,7 +30,8 @@ static const struct half_lines UNKNOWN_KEYS = {false, NOWHERE, NOWHERE};
 static const int EVERY_KEY = INT_MAX - 1; /* as a last key; one more is still a number */
 
 struct finder {
-    bool *used; /* below the mask */
+    bool *used;  /* below the mask */
+    bool *angle; /* a sine or a cosine is below */
     struct ir *w;
     struct line *line;       /* of i32 nodes */
     struct half_lines *keys; /* of bools */
@@ -49,7 +51,7 @@ static struct line line_of(const struct finder *f, int i)
 {
     struct ir *w = f->w;
     const struct ir_node n = w->node[i];
-    if (n.type != TYPE_I32)
+    if (n.type != TYPE_I32 || f->angle[i])
         return (struct line){NOT_LINEAR, NOWHERE};
     if (!(n.span & SPAN_KV))
         return (struct line){0, i};
@@ -185,7 +187,7 @@ static struct half_lines keys_of(const struct finder *f, int i)
 {
     struct ir *w = f->w;
     const struct ir_node n = w->node[i];
-    if (n.type != TYPE_BOOL)
+    if (n.type != TYPE_BOOL || f->angle[i])
         return UNKNOWN_KEYS;
     if (!(n.span & SPAN_KV)) /* the row decides */
         return (struct half_lines){
@@ -230,11 +232,21 @@ static struct split cut(const struct finder *f, int mask)
     return s;
 }
 
+static bool has_angle(const struct finder *f, int i)
+{
+    const struct ir_node *n = &f->w->node[i];
+    bool found = n->op == OP_SIN || n->op == OP_COS;
+    for (int k = 0; k < n->n_args; k++)
+        found |= f->angle[n->arg[k]];
+    return found;
+}
+
 static void find(struct finder *f, int mask, struct split *out)
 {
     for (int i = 0; i <= mask; i++) {
         if (!f->used[i])
             continue;
+        f->angle[i] = has_angle(f, i);
         f->line[i] = line_of(f, i);
         f->keys[i] = keys_of(f, i);
     }
@@ -248,15 +260,17 @@ void key_interval_pass(struct ir *w)
         const int mask = w->mask.root[0];
         struct finder f = {.w = w,
                            .used = calloc((size_t)w->n_nodes, sizeof *f.used),
+                           .angle = calloc((size_t)mask + 1, sizeof *f.angle),
                            .line = calloc((size_t)mask + 1, sizeof *f.line),
                            .keys = calloc((size_t)mask + 1, sizeof *f.keys)};
-        if (f.used && f.line && f.keys) {
+        if (f.used && f.angle && f.line && f.keys) {
             ir_mark(w, &mask, 1, f.used);
             find(&f, mask, &s);
         } else {
             w->failed = true;
         }
         free(f.used);
+        free(f.angle);
         free(f.line);
         free(f.keys);
     }
