@@ -47,10 +47,9 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     const int channels = (int)r->problem->dim[SYM_D];
     const int values = (int)r->problem->dim[SYM_D_V];
     const int d = channels > PART ? PART : round_up(channels, SLICE);
-    const int d_v = values > MOST_DIM ? PART : values > PART ? MOST_DIM : round_up(values, SLICE);
+    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
     to->key_parts = channels > PART ? 2 : 1;
-    to->bands = values > MOST_DIM ? (values + PART - 1) / PART : 1;
-    to->chunk_slices = to->bands * d_v / SLICE;
+    to->chunk_slices = d_v / SLICE;
     to->row_slices = to->key_parts * d / SLICE;
     to->chunk_threads = 2 * 32 * d / OF_WARP;
     to->walk_bytes = walk_bytes(r);
@@ -65,14 +64,6 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     struct linear_plan *to = &plan->linear;
     if (!fits(r, to, why))
         return false;
-    if (to->bands > 1 && r->ir->linear.normalise) {
-        snprintf(
-            why, REASON_BYTES,
-            "a normaliser beside d_v above %d, whose gradient is of all value channels, and bands of %d have "
-            "their own each; the host device takes it",
-            MOST_DIM, PART);
-        return false;
-    }
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
     snprintf(
@@ -81,7 +72,6 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
         "a head and sequence with %d channels of both each, then %s for each chunk",
         linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->row_slices * to->chunk_slices, SLICE,
         to->key_parts > 1 ? "two blocks that share the key channels" : "a block");
-    linear_tell_bands(plan);
     return true;
 }
 
@@ -111,9 +101,9 @@ static void place(struct recipe *r, bool gradient)
 {
     const int d = (int)r->e->problem->dim[SYM_D];
     const struct linear_plan *plan = &r->plan->linear;
-    back_place_heads(r, back_lines(4ll * d * plan->bands), !linear_back_keeps_heads(r));
+    back_place_heads(r, back_lines(4ll * d), !linear_back_keeps_heads(r));
     back_place_states(r, plan->chunk_slices * plan->row_slices);
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, plan->bands * d);
+    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, d);
     back_place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
     back_place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
     if (r->e->spec->linear.normalise)
@@ -132,7 +122,7 @@ static void back(struct recipe *r)
         r->dout = r->divided;
     back_of_heads(r, "bwd_states", 2 * plan->row_slices * plan->chunk_slices, THREADS_OF_A_WALK,
                   plan->walk_bytes);
-    back_of_bands(r, "bwd_chunks");
+    back_of_chunks(r, "bwd_chunks", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
     if (plan->key_parts > 1)
         back_of_tokens(r, "bwd_values", SYM_H, false);
 }

@@ -24,29 +24,6 @@ static bool keeps_proven(const struct kernel_request *r, const struct plan *plan
     return false;
 }
 
-/* Nor the delta rule in chunks forward with more value channels, which linear_recurrent has; the same. */
-static bool wide_proven(const struct kernel_request *r, const struct plan *plan, char *why)
-{
-    enum { TRIED = 256 };
-    const bool other = !plan->row->linear->one_by_one && plan->row->linear != &linear_additive;
-    if (r->pass != LATHE_FORWARD || r->problem->dim[SYM_D_V] <= TRIED || !other ||
-        strstr(r->device->template_name, plan->row->name))
-        return true;
-    snprintf(why, REASON_BYTES,
-             "d_v is above %d, which it has not been proven with on a GPU; asked for by its name it takes it",
-             TRIED);
-    return false;
-}
-
-void linear_tell_bands(struct plan *plan)
-{
-    const size_t used = strlen(plan->reason);
-    if (plan->linear.bands > 1)
-        snprintf(plan->reason + used, sizeof plan->reason - used,
-                 "; value channels in %d bands, whose gradients of keys and gates are added up behind",
-                 plan->linear.bands);
-}
-
 static void tell_kept(struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
@@ -70,7 +47,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
         return false;
     if (keeps && plan->row->linear->keeps_every > 0 && !keeps_proven(r, plan, why))
         return false;
-    if (!wide_proven(r, plan, why) || !plan->row->linear->sizes(r, plan, why))
+    if (!plan->row->linear->sizes(r, plan, why))
         return false;
     if (keeps)
         tell_kept(plan);
@@ -118,12 +95,12 @@ static void label(const struct problem *problem, const struct plan *plan, char *
     }
 #define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
 #define END                                                                                                  \
-    {"bwd_bands", "linear/backward/bands.cuh"}, {"bwd_tokens", "linear/backward/tokens.cuh"},                \
-        {"bwd_values", "linear/backward/tokens.cuh"}, {"bwd_heads", "linear/backward/tokens.cuh"},           \
-        {"bwd_o", "linear/backward/adjoint.cuh"}, {"bwd_q", "linear/backward/adjoint.cuh"},                  \
-        {"bwd_k", "linear/backward/adjoint.cuh"}, {"bwd_v", "linear/backward/adjoint.cuh"},                  \
-        {"gather_dq", "linear/updates.cuh"}, {"split_dq", "linear/query_heads.cuh"},                         \
-        {"gather_dk", "linear/query_heads.cuh"}, {"gather_dv", "linear/query_heads.cuh"},                    \
+    {"bwd_tokens", "linear/backward/tokens.cuh"}, {"bwd_values", "linear/backward/tokens.cuh"},              \
+        {"bwd_heads", "linear/backward/tokens.cuh"}, {"bwd_o", "linear/backward/adjoint.cuh"},               \
+        {"bwd_q", "linear/backward/adjoint.cuh"}, {"bwd_k", "linear/backward/adjoint.cuh"},                  \
+        {"bwd_v", "linear/backward/adjoint.cuh"}, {"gather_dq", "linear/updates.cuh"},                       \
+        {"split_dq", "linear/query_heads.cuh"}, {"gather_dk", "linear/query_heads.cuh"},                     \
+        {"gather_dv", "linear/query_heads.cuh"},                                                             \
     {                                                                                                        \
         NULL, NULL                                                                                           \
     }
@@ -191,15 +168,15 @@ const struct template_row linear_templates[] = {
             LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS) |
                 LINEAR_TAKES(STATES))},
     {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA,
-     DELTA_RULE(BF16, DIMS(128, 512), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
+     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
     {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE),
-     DELTA_RULE(BF16, DIMS(128, 512), LINEAR_TAKES(STATES))},
+     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES))},
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY) | VECTORS | LINEAR_TAKES(STATES)),
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS | LINEAR_TAKES(STATES)),
      .lengths = linear_keyed_lengths},
     {FORWARD(linear_dplr, "dplr.cuh", BESIDE_KEYED),
      .serves = {.dtypes = SERVES_HALVES,
-                DIMS(256, 512),
+                DIMS(256, 256),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST) |
                          LINEAR_TAKES(STATES),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
@@ -215,16 +192,16 @@ const struct template_row linear_templates[] = {
      DELTA_RULE(BF16, DIMS(128, 128), 0)},
     {BACKWARD(linear_delta_bwd, "delta_walk.cuh", BACK_IN_CHUNKS), DELTA_RULE(BF16, DIMS(128, 128), 0)},
     {BACKWARD(linear_keyed_delta_bwd, "keyed_delta.cuh", BACK_AGAIN_BY_TOKEN),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY))},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
     {BACKWARD(linear_keyed_rule_bwd, "keyed_rule.cuh", BACK_AGAIN_BY_TOKEN),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
     {BACKWARD(linear_dplr_bwd, "dplr.cuh", BACK_AGAIN_BY_TOKEN),
      .serves = {.dtypes = SERVES_HALVES,
-                DIMS(256, 512),
+                DIMS(256, 256),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
     {BACKWARD(linear_additive_bwd, "additive.cuh", BACK_AGAIN_BY_TOKEN),
-     SERVES(SERVES_HALVES, DIMS(256, 512),
+     SERVES(SERVES_HALVES, DIMS(256, 256),
             LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |
                 LINEAR_TAKES(SCALE_GRADIENT))},
     {BACKWARD(linear_recurrent_bwd, "rows.cuh", BACK_BY_TOKEN),

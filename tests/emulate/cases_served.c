@@ -208,31 +208,6 @@ static void add_wide(struct case_list *list)
         (struct test_case){.without = " state_index ", .with = " states norms states_index "});
 }
 
-/* The delta rule in chunks with as many, and gradients in bands of 256 value channels. */
-static void add_bands(struct case_list *list)
-{
-    static const struct served FORWARD[] = {
-        {{SPEC(gated_delta)}, "linear_delta", LATHE_BF16, 64, 512, 80},
-        {{SPEC(gated_delta)}, "linear_delta_sm90", LATHE_BF16, 64, 320, 90},
-        {{SPEC(keyed_delta)}, "linear_keyed_delta", LATHE_F16, 64, 512, 90},
-        {{SPEC(read_and_write)}, "linear_dplr", LATHE_BF16, 64, 264, 80},
-    };
-    static const struct served BACK[] = {
-        {{SPEC(keyed_delta)}, "linear_keyed_delta_bwd", LATHE_BF16, 64, 320, 90},
-        {{SPEC(by_key)}, "linear_additive_bwd", LATHE_BF16, 136, 264, 80},
-        {{SPEC(by_token)}, "linear_additive_bwd", LATHE_F16, 64, 512, 80},
-        {{SPEC(gated_delta)}, "linear_keyed_delta_bwd", LATHE_F16, 72, 512, 80},
-        {{SPEC(delta_writer)}, "linear_keyed_rule_bwd", LATHE_BF16, 64, 264, 80},
-        {{SPEC(read_and_write)}, "linear_dplr_bwd", LATHE_BF16, 64, 320, 80},
-    };
-    for (int k = 0; k < COUNT(FORWARD); k++)
-        add(list, &FORWARD[k], 100, 3, 3, k % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED,
-            (struct test_case){.without = " state_index "});
-    for (int k = 0; k < COUNT(BACK); k++)
-        add(list, &BACK[k], 100, 3, 3, k % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED,
-            (struct test_case){.pass = LATHE_BACKWARD});
-}
-
 void group_served(struct case_list *list)
 {
     for (int k = 0; k < COUNT(EACH); k++) {
@@ -259,5 +234,4 @@ void group_served(struct case_list *list)
         add(list, &EACH[PIECED[k]], 2400, 2, 6, LAYOUT_COMPACT,
             (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
     add_kept_by_chunk(list);
-    add_bands(list);
 }
