@@ -37,12 +37,12 @@ compiled_of() {
     grep -oE "LATHE_COMPILED\(($roles)\)" $(cat "$1/files") /dev/null | sed "s/:LATHE_COMPILED(/ /; s/)\$/ $2/"
 }
 
-# Those that are launched. Two are of templates that sm_80 has no shared memory for, or no instructions.
+# Those that are launched. Three are of templates that sm_80 has no shared memory for, or no instructions.
 wanted() {
     grep -oE 'LATHE_COMPILED\([a-z0-9_]+\)' -r templates --include='*.cuh' | sed 's/:LATHE_COMPILED(/ /; s/)$//' | grep -v 'base.cuh' | sort -u |
         while read -r file role; do
             echo "$file $role sm_90a"
-            case $file,$role in *sm90* | *,bwd_decay | *,bwd_values) ;; *) echo "$file $role sm_80" ;; esac
+            case $file,$role in *sm90* | *,bwd_decay | *,bwd_values | *,turn_v) ;; *) echo "$file $role sm_80" ;; esac
         done
 }
 
