@@ -289,15 +289,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   src, grad, dst: what entered the mod; dL/d(what left it); dL/d(what entered it). len, pos0;
 //   of_queries, first: Only where sequences are given (of_queries as in mod_params; enter() sets first, where src
 //     and grad begin): cu_q, cu_kv, used_kv; enter(first_q, first_kv);
-// struct page_params: of pages_in, pages_find and pages_out, where keys lie in pages in the backward pass.
-//   k, v, dk, dv: pools, with strides from page to page, head to head and row to row. dk, dv: nullptr unless WANT_DK,
-//     WANT_DV; v, dv: nullptr where V is a part of K. k_rows, v_rows, dk_rows, dv_rows: the same in rows beside each
-//     other, of which a sequence has `room`: batch by batch, or beside cu_q one sequence behind the other. dk_rows,
-//     dv_rows: fp32.
-//   pages, used_kv: lists. first, next: by page and by entry of the table, which entry of that page is the first, or
-//     next; -1: none. starts: beside cu_q, where each sequence begins among all rows; else nullptr.
-//   n_b, n_h, room, page, most_pages, n_pages: sequences, heads of k, keys of a sequence at most, keys of a page, pages
-//     of a sequence, pages of a pool.
+// struct page_params: of pages_in, pages_find and pages_out: attention/backward/pages.cuh says what its members are.
 // struct variant, backward: head, row, col, MASKED, live, first_key .. among, MAP.., classify are those of the
 // forward pass;
 //   if `fwd` is launched, state .. empty_finals are there, too. BACK_DIAG, make_back_diag();

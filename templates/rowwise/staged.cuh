@@ -4,12 +4,9 @@
 // LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn. A thread copies,
 // reads and writes the same PER_THREAD elements of every row, so that nothing but the reductions needs a barrier. There
 // is room for STAGES rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES
-// rows later is on its way into its place. So loads are under way all the time.
-// contracts/config.md says what the numbers of cfg mean. Rows of one place, which have the same KEYS, follow each other
-// in a block; so values of cells and sums into gradients at computed indices stay in registers until another place
-// comes.
-// LATHE_ENTRY(sum): as in rowwise/registers.cuh.
-//
+// rows later is on its way into its place. So loads are under way all the time. Rows of one place, which have the same
+// KEYS, follow each other in a block; so cells, and sums at computed indices, stay in registers until it changes.
+// LATHE_ENTRY(sum): as in rowwise/registers.cuh. contracts/config.md says what the numbers of cfg mean.
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and
 // a vector of every tensor that is read is 16 bytes or a multiple.
 #include "rowwise/columns.cuh"
@@ -267,8 +264,7 @@ template <int P> DEV void reduce_row(float (&red)[SLOTS], const rows_params &p, 
     }
 }
 
-// What the threads of a row reduce: the first half, and what begins when all have sent theirs. There may be other work
-// in between.
+// What the threads of a row reduce: the first half, then what begins when all have sent theirs, with work in between.
 template <int P> DEV void start_pass(float (&red)[SLOTS], const rows_params &p, const variant::head &head,
                                      const variant::vals &vals, columns &cols, rows_at_hand &at, scratch &shared,
                                      int turn, const row_exchange &exchange)
@@ -292,8 +288,7 @@ template <int P> DEV void end_pass(float (&red)[SLOTS], scratch &shared, int tur
     }
 }
 
-// GIVEN_AHEAD. The same row, which the compiler no longer sees to be that of all lanes: what is read for it stays in
-// registers. In uniform ones it would be waited for where it is read, by all warps at the same time.
+// GIVEN_AHEAD. Hides that all lanes have this row: values in uniform registers stall all warps where they are read.
 DEV row_at row_of_lanes(row_at at)
 {
     if constexpr (cfg::GIVEN_AHEAD) {
@@ -321,26 +316,23 @@ DEV row_at row_of_place(const row_sizes &z, int outer, int row2)
     return {outer * z.rows + row2, row0, outer - row0 * z.rows1, row2};
 }
 
-// Rows of a cluster: of one place, every `step`-th of the outer dims; or one place after the other, each from `base`
-// on.
+// Rows of a cluster: of one place, every `step`-th of the outer dims; or one place after the other, each from `base`.
 struct way {
     row_at first;
     int rows;
     int step, base;
 };
 
-// The rows `begin` to `end` of `outer` rows of each place, the places one after the other; `base`: the first of those
-// rows.
+// The rows `begin` to `end` of `outer` rows of each place, one place after the other; `base`: the first of those rows.
 DEV way share_of(const row_sizes &z, int begin, int end, int base, int outer)
 {
     const int place = begin / outer;
     return {row_of_place(z, base + begin - place * outer, place), end - begin, 1, base};
 }
 
-// Equal shares. But where the number of places is a power of two, so that a row and the next one of its place are a
-// power of two apart, which costs 4 % of memory's rate, each place has clusters of its own: they take its rows in turn,
-// and at any time the rows of all places lie side by side; the clusters that are left share the rest. Not beside
-// scatters: those change places often, and leave what a place has added up each time.
+// Equal shares. But where places are a power of two, rows of one place are a power of two apart, which costs 4 % of
+// memory's rate: each place then has clusters of its own, which take its rows in turn, so that rows at work lie beside
+// each other; other clusters share the rest. Not beside scatters, which store a place's sums at each change of place.
 constexpr bool TURNS = SCATTERS == 0;
 DEV way way_of(const row_sizes &z, int cluster, int clusters)
 {

@@ -82,7 +82,8 @@ ROWS = [
     Row("states kda, parallel", "kda", "states", 32768, backward=False, parallel=True, bars=(0.90,)),
     Row("states gla, parallel", "gla", "states", 32768, backward=False, parallel=True, bars=(0.90,)),
     Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
-    Row("gather causal, 4 heads", "causal", "gather", 16384, zigzag=True, side=True, heads_at_once=4, bars=(0.92, 0.94)),
+    Row("gather causal, 4 heads", "causal", "gather", 16384, zigzag=True, side=True, heads_at_once=4,
+        bars=(0.92, 0.94)),
     Row("heads causal, one stream", "causal", "heads", 16384, bars=(0.92, 0.93)),
 ]
 
@@ -158,9 +159,13 @@ class Messages:
             self.transport.functions[i] = ctypes.cast(function, pointer)
 
     def keeper(self, number):
+        ranks = self.world.ranks
+
+        def copy(x):
+            return (ctypes.c_size_t * ranks)(*x[:ranks]) if hasattr(x, "contents") else x
+
         def keep(_, *args):  # ..., stream, err
             if self.keeps:
-                copy = lambda x: (ctypes.c_size_t * self.world.ranks)(*x[: self.world.ranks]) if hasattr(x, "contents") else x
                 self.kept.append((number, [copy(x) for x in args[:-2]]))
             return 0
 
@@ -330,7 +335,8 @@ def say_phases(world, row, backward, own, scheme, options):
     host = world.slowest(host)
     if world.rank == 0:
         sorts = ", ".join(f"{s} {ms:.3f} ms ({count:.0f})" for s, (ms, count) in by_sort.items()) or "no profile"
-        print(f"    without messages {times['quiet']:.3f} ms, messages alone {times['messages']:.3f} ms ({len(messages.kept)}), "
+        print(f"    without messages {times['quiet']:.3f} ms, "
+              f"messages alone {times['messages']:.3f} ms ({len(messages.kept)}), "
               f"host {host:.3f} ms; kernels: {sorts}", flush=True)
 
 
@@ -369,10 +375,11 @@ def measure(world, options):
             wrong = not error < ERROR_BOUND
             right &= not wrong
             if not wrong:
-                rows.setdefault(f"{row.name}, {row.tokens} tokens of each", {})[way] = f"{rate:.3f} ({every:.3f}, {one:.3f})"
+                cells = rows.setdefault(f"{row.name}, {row.tokens} tokens of each", {})
+                cells[way] = f"{rate:.3f} ({every:.3f}, {one:.3f})"
             if world.rank == 0:
-                print(f"{row.name:29} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, rate {rate:.3f} "
-                      f"(bar {bar:.2f}) error {error:.1e}{' WRONG' if wrong else ''}", flush=True)
+                print(f"{row.name:29} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, "
+                      f"rate {rate:.3f} (bar {bar:.2f}) error {error:.1e}{' WRONG' if wrong else ''}", flush=True)
         torch.cuda.empty_cache()
         if world.rank == 0 and options.verbose:
             print(f"{row.name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

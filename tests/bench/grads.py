@@ -216,7 +216,10 @@ def add(bench, group, problem, peers_of, bars, baseline=None):
     bench.guard(name, group, lambda: attention(bench, problem, peers_of, bars, group, baseline))
 
 
-FUSED = {"cudnn": lambda g: peers.sdpa_grad(g, "CUDNN_ATTENTION"), "flash": lambda g: peers.sdpa_grad(g, "FLASH_ATTENTION")}
+FUSED = {
+    "cudnn": lambda g: peers.sdpa_grad(g, "CUDNN_ATTENTION"),
+    "flash": lambda g: peers.sdpa_grad(g, "FLASH_ATTENTION"),
+}
 
 
 def all_rows(bench, plain_sizes, size):

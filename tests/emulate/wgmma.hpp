@@ -130,7 +130,9 @@ void issue(warp &w, unsigned index)
     for (unsigned lane = 0; lane < LANES; lane++) {
         p.values[lane] = *static_cast<const emulate_wgmma_call *>(w.call[lane].out);
         const emulate_wgmma_call &c = p.values[lane], &first = p.values[0];
-        if (c.n != first.n || c.b != first.b || c.sum != first.sum || c.of != first.of || c.a_turned != first.a_turned || c.b_turned != first.b_turned || (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
+        if (c.n != first.n || c.b != first.b || c.sum != first.sum || c.of != first.of ||
+            c.a_turned != first.a_turned || c.b_turned != first.b_turned ||
+            (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
             (c.a_registers == nullptr && c.a != first.a)) {
             fail("lanes 0 and %u bring different descriptors to a wgmma (%s:%d)", lane, short_name(p.at.file), p.at.line);
         }
@@ -148,7 +150,8 @@ void issue(warp &w, unsigned index)
 float from_e4m3(unsigned code)
 {
     const unsigned size = code & 0x7f;
-    const float x = size < 8 ? static_cast<float>(size) / 512.0f : std::ldexp(static_cast<float>(8 + size % 8), static_cast<int>(size / 8) - 10);
+    const float x = size < 8 ? static_cast<float>(size) / 512.0f
+                             : std::ldexp(static_cast<float>(8 + size % 8), static_cast<int>(size / 8) - 10);
     return size == 0x7f ? std::nanf("") : code >> 7 ? -x : x;
 }
 
@@ -223,7 +226,8 @@ void compute(const product &p, accumulator &a, unsigned index)
     const emulate_wgmma_call &c = p.values[0];
     const unsigned steps = steps_of(p);
     if (c.of == EMULATE_E4M3 && (c.a_turned || c.b_turned)) {
-        fail("a wgmma of e4m3 turns an operand over, which the hardware does not (%s:%d)", short_name(p.at.file), p.at.line);
+        fail("a wgmma of e4m3 turns an operand over, which the hardware does not (%s:%d)", short_name(p.at.file),
+             p.at.line);
     }
     read_rows(rows, p, index);
     read_operand(b, take_apart(c.b, p.at), 0, c.n, c.b_turned, c.of);

@@ -8,6 +8,13 @@
 // Launches: pages_in: n_b * ceil(room / PAGE_TOKENS) * n_h blocks of PAGE_THREADS threads; pages_find: ceil(n_pages /
 // 32) blocks of a warp; pages_out: n_pages * n_h blocks of PAGE_THREADS threads. No shared memory.
 //
+// page_params: k, v, dk, dv are pools, with strides from page to page, head to head and row to row; dk and dv are
+// nullptr unless they are wanted, v and dv where V is a part of K. k_rows, v_rows, dk_rows, dv_rows (fp32) are the same
+// in rows beside each other, of which a sequence has `room`: batch by batch, or beside cu_q one sequence behind the
+// other. first and next: by page and by entry of the table, the first or the next entry that names that page, or NONE.
+// starts: beside cu_q, where each sequence begins among all rows; else nullptr. n_b, n_h, room, page, most_pages,
+// n_pages: sequences, heads of k, keys of a sequence at most, keys of a page, pages of a sequence, pages of a pool.
+//
 // What the table says is clamped into the pool here as in the forward pass.
 #pragma once
 #include "common/concepts.cuh"

@@ -73,7 +73,8 @@ template <int N> struct wgmma {
     static_assert(N % 16 == 0 && N >= 16 && N <= 256, "a width of templates/common/ptx_sm90.cuh");
     template <bool BF16, bool A_TURNED = false, bool B_TURNED = false> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16 ? EMULATE_BF16 : EMULATE_F16, A_TURNED, B_TURNED};
+        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16 ? EMULATE_BF16 : EMULATE_F16, A_TURNED,
+                                   B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
     template <bool BF16, bool B_TURNED = true> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum, EMULATE_PLACE)
