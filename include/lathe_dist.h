@@ -42,7 +42,8 @@
  * beside f64), in the order of positions and ranks. So a scheme gives the same bits from run to run wherever
  * the engine adds in a fixed order, as threads do. Bit for bit those of one rank: o and finals of heads and
  * gather, on the host device always, on a GPU where the kernels of the parts take the same tiles. dk and dv
- * of gather and ring are sums of shares that have the dtype of k and v.
+ * of gather and ring are sums of shares that have the dtype of dk and dv. A ring with most_bytes merges parts
+ * in the order of its steps, so it may give other bits than one without.
  *
  * The rules of lathe.h hold. An object and its transport belong to one thread at a time, and its workspace to
  * one launch at a time. lathe_dist_launch enqueues, and on the host device waits for the other ranks. What it
@@ -101,8 +102,9 @@ LATHE_API void lathe_threads_destroy(lathe_threads *threads);
    CUDA device current, and wait for each other there. Or the caller has one (ncclComm_t): comm, else NULL,
    which stays the caller's. A rank that fails aborts the communicator, the caller's too, which is not to be
    destroyed then; the others see an error of NCCL's at their next call, and where they wait inside a kernel
-   that never ends, ncclCommAbort by the caller or a time-out of the program ends it. Schemes have run on two
-   GPUs of one host; ranks that fail, with a stand-in for NCCL alone. Errors: ARG, CUDA (NCCL is missing, or
+   that never ends, ncclCommAbort by the caller or a time-out of the program ends it. An earlier
+   version of the schemes has run on two GPUs of one host; this one, and ranks that fail, with a stand-in for
+   NCCL alone. Errors: ARG, CUDA (NCCL is missing, or
    says what is wrong), MEMORY. */
 enum { LATHE_NCCL_ID_BYTES = 128 };
 typedef struct lathe_nccl lathe_nccl;
@@ -145,9 +147,9 @@ typedef struct lathe_dist_options {
     lathe_stream
         side; /* ring, gather and heads on a GPU: the stream on which keys travel while others are computed,
                  of gather those of the next heads, by default half of them, of heads what the second half of
-                 a rank's heads needs; NULL: none. It must not wait for the stream of the launch by itself, as
-                 a blocking one does for the default stream. Give it a higher priority: kernels that fill the
-                 GPU otherwise leave those that send no place until they end */
+                 a rank's heads needs; NULL on all ranks or on none. It must not wait for the stream of the
+                 launch by itself, as a blocking one does for the default stream. Give it a higher priority:
+                 kernels that fill the GPU otherwise leave those that send no place until they end */
     lathe_stream beside; /* forward pass of ring and gather on a GPU: a stream as side is, of the priority of
                             the launch's, on which every other call of a rank runs (pieces of zigzag shards,
                             groups of heads): its first tiles then fill what the last ones of the call before

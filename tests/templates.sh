@@ -125,7 +125,9 @@ forward_files() {
     gen document dtype=f16,h=16,q=4096,d=64 sm_80
     gen rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
     gen layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
-    gen tests/emulate/specs/bands.lua dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # ptxas once crashed on sines of rows
+    for spec in bands head_sine; do # ptxas crashes on sines that loading warps ask for
+        gen tests/emulate/specs/$spec.lua dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90
+    done
     for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256 d=64,d_v=256 d=64,d_v=512 d=200,d_v=264; do
         gen causal dtype=f16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         gen full dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
@@ -266,6 +268,10 @@ mla_files() {
 }
 
 backward_files() {
+    spills=160 # the sine of a double, which calls a function
+    for dims in d=128 d=192; do
+        gen tests/emulate/specs/head_sine.lua dtype=bf16,h=16,q=4096,$dims sm_90a - backward
+    done
     # A row that stays in registers takes all that its bound leaves, and a word more with a given lse.
     # tests/spills.sh looks at more lengths.
     spills=12

@@ -144,12 +144,14 @@ def whole(gradient):
 
 
 def apart(gradients, others):
-    """Largest difference of a parameter's gradients, by their norm."""
-    return max((float((a - b).norm() / b.norm()) for a, b in zip(gradients, others)), default=0.0)
+    """Largest difference of a parameter's gradients, by their norm; NaN where one is."""
+    by_norm = [(a - b).norm() / b.norm() for a, b in zip(gradients, others)]
+    return float(torch.stack(by_norm).max()) if by_norm else 0.0
 
 
 def compare_training(o, scheme):
-    """What differs by more than rounding, or "". Once it alone makes losses differ by o.rounding, they tell nothing."""
+    """What differs by more than rounding, or "". Once it alone makes losses differ by o.rounding, they tell nothing,
+    which is printed."""
     wrong, by_rounding = "", 0.0
     runs = (train(o, kind(o, scheme)) for kind in (Shared, Alone, Rounded))
     for step, ((loss, gradients), (alone, of_one), (rounded, of_rounded)) in enumerate(zip(*runs)):
@@ -158,10 +160,11 @@ def compare_training(o, scheme):
         differ = [abs(loss - alone), apart(gradients, of_one)]
         if dist.get_rank() == 0:
             words = f"  gradients {differ[1]:.1e} ({allowed[1]:.1e})" if gradients else ""
+            words += "" if by_rounding <= o.rounding else "  losses are no longer judged"
             print(f"{scheme:6} step {step}  loss {loss:.6f}  of one rank {alone:.6f}: {differ[0]:.1e} apart "
                   f"({allowed[0]:.1e} by rounding){words}", flush=True)  # fmt: skip
         for what, error, bound in zip(("losses", "gradients"), differ, allowed):
-            if not error <= bound and by_rounding <= o.rounding:
+            if not error <= bound and (what == "gradients" or by_rounding <= o.rounding):
                 wrong = wrong or f"{what} of step {step} differ by {error}, where rounding allows {bound}"
     return wrong
 

@@ -347,11 +347,11 @@ const struct feature attention_features[] = {
     [HAS_ODD_PAIR] = {.name = "head dims of any size beside q2 and k2",
                       .has = has_odd_pair,
                       .instead = "pad it"},
-    [HAS_NARROW_PAGES] = {.name = "keys of 8 bits in pages",
-                          .has = has_narrow_pages,
-                          .instead =
-                              "keep them in pages as bf16, or in rows of up to 256 numbers that start at "
-                              "multiples of 16 bytes, without mods"},
+    [HAS_NARROW_PAGES] =
+        {.name = "keys of 8 bits in pages",
+         .has = has_narrow_pages,
+         .instead = "keep them in pages as bf16, or, of a forward pass, in rows of up to 256 numbers that "
+                    "start at multiples of 16 bytes, without mods"},
     [HAS_MOD_OF_PAIR] = {.name = "key_mod beside q2 and k2, or of values in keys",
                          .has = has_mod_of_pair,
                          .instead = "give k as the mod has made it"},

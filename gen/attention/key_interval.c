@@ -3,8 +3,7 @@
  * after every other pass. Out: w->lowered.key_interval (first and last key, i32, per row) and
  * w->lowered.keys_left, what must still be asked about a key between them; both of the same pool. Comparisons
  * of integers that are linear in at.kv become half-lines; `and` cuts them, `or` joins two that open the same
- * way. Sines and cosines are left to keys_left: the warps that load ask for these ends, and have too few
- * registers for the function that CUDA's sine of a double calls (ptxas 13.0 crashes on it).
+ * way. Conditions on sines and cosines are left to keys_left.
  */
 #include "gen/ir/spec.h"
 #include "gen/attention/lower.h"
@@ -36,6 +35,16 @@ struct finder {
     struct line *line;       /* of i32 nodes */
     struct half_lines *keys; /* of bools */
 };
+
+bool mask_has_angle(const struct ir *w, int node)
+{
+    bool used[IR_MAX_NODES] = {false};
+    bool found = false;
+    ir_mark(w, &node, 1, used);
+    for (int i = 0; i <= node; i++)
+        found |= used[i] && (w->node[i].op == OP_SIN || w->node[i].op == OP_COS);
+    return found;
+}
 
 /* ---- integers as lines --------------------------------------------------------------------------- */
 
@@ -232,21 +241,12 @@ static struct split cut(const struct finder *f, int mask)
     return s;
 }
 
-static bool has_angle(const struct finder *f, int i)
-{
-    const struct ir_node *n = &f->w->node[i];
-    bool found = n->op == OP_SIN || n->op == OP_COS;
-    for (int k = 0; k < n->n_args; k++)
-        found |= f->angle[n->arg[k]];
-    return found;
-}
-
 static void find(struct finder *f, int mask, struct split *out)
 {
     for (int i = 0; i <= mask; i++) {
         if (!f->used[i])
             continue;
-        f->angle[i] = has_angle(f, i);
+        f->angle[i] = mask_has_angle(f->w, i);
         f->line[i] = line_of(f, i);
         f->keys[i] = keys_of(f, i);
     }

@@ -62,6 +62,9 @@ void toeplitz_gather(struct ir *w);
 /* After every other pass over a lowered spec of attention: fills w->lowered.key_interval and
  * w->lowered.keys_left. */
 void key_interval_pass(struct ir *w);
+/* Is there a sine or a cosine in it? Warps that load do not ask for such: ptxas 13.0 crashes on some kernels
+   in which they do. */
+bool mask_has_angle(const struct ir *w, int node);
 
 /* ---- attention/mask_blocks.c -------------------------------------------------------------------- */
 

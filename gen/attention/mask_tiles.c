@@ -4,6 +4,7 @@
  * emitted kernel compute the same thing. In: ir->mask. Out: ir->bounds. A value that cannot be bounded
  * (a read that varies with q or kv) makes a comparison undecided, never wrong.
  */
+#include "gen/attention/lower.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/ir/eval.h"
 #include "gen/ir/spec.h"
@@ -472,9 +473,10 @@ static struct range node_range(struct bounder *b, int node)
     struct range a[IR_MAX_ARGS] = {{0, 0}};
     bool all = true;
     b->most[node] = fmin(most_of(b, &n), ANY_INTEGER);
-    if (n.span == 0)
+    const bool known = n.op <= OP_LOAD || !mask_has_angle(b->ir, node);
+    if (n.span == 0 && known)
         return (struct range){node, node};
-    if (b->same && b->same[node]) {
+    if (b->same && b->same[node] && known) {
         const int value = at_corner(b->ir, node);
         return (struct range){value, value};
     }

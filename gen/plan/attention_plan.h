@@ -74,10 +74,11 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
     enum second_pair pair;
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
-    const char *narrow;  /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
-                            widens it to the dtype of q, or */
-    bool reads_narrow;   /* attention_*_narrow: the kernel reads such bytes itself */
-    const char *factors; /* what became of mods of k and v, for `lathe explain`; NULL: nothing */
+    const char *narrow;   /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
+                             widens it to the dtype of q, or */
+    bool reads_narrow;    /* attention_*_narrow: the kernel reads such bytes itself */
+    bool applies_key_mod; /* attention_mla_narrow: it applies key_mod to them, too */
+    const char *factors;  /* what became of mods of k and v, for `lathe explain`; NULL: nothing */
     bool turned; /* attention_fwd_fp8_sm90: V is turned over in the workspace, and what is multiplied is e4m3
                   */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it

@@ -300,7 +300,7 @@ static lathe_status try_even(struct lathe_dist *d, lathe_scheme which, struct ev
     even.q_all = d->o.whole_q ? d->q_all : e->q[0] * d->t.ranks;
     out->status = try_scheme(&even, which, e->arg, n, &out->err);
     out->sent = even.sent;
-    out->bytes = lathe__dist_bytes(&even);
+    out->bytes = out->status == LATHE_OK ? lathe__dist_bytes(&even) : 0;
     forget(&even);
     memcpy(d->map, even.map, sizeof d->map); /* specs that it has parsed */
     d->product = even.product;

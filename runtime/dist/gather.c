@@ -105,7 +105,7 @@ static int64_t live_keys(const struct walk *w, const struct stretch *piece)
     return end < 0 ? 0 : end < all ? end : all;
 }
 
-/* The gradients of one launch, with the dtype of k and v, go into sums. */
+/* The gradients of one launch, with the dtype of dk and dv, go into sums. */
 static lathe_status launch_piece(struct walk *w, const struct group *g, const struct stretch *piece,
                                  const struct tensor all[KEYED], const struct tensor sum[KEYED], bool first)
 {
@@ -121,7 +121,8 @@ static lathe_status launch_piece(struct walk *w, const struct group *g, const st
             lathe__dist_put(&c, all[s]);
         if (!sum[s].name)
             continue;
-        share[s] = lathe__dist_by_token(w, all[s], all[s].dtype, g->n, w->d->kv_all);
+        const lathe_dtype dtype = lathe__dist_arg(w, lathe__dist_keyed_back[s]).dtype;
+        share[s] = lathe__dist_by_token(w, all[s], dtype, g->n, w->d->kv_all);
         lathe__dist_put(&c, lathe__dist_named(share[s], lathe__dist_keyed_back[s]));
     }
     if (piece->n > 0)

@@ -48,12 +48,21 @@ static lathe_status get_kernel(struct walk *w, const lathe_spec *spec, lathe_pas
     return LATHE_OK;
 }
 
+/* Bytes that are read or written: a dim of stride 0 repeats the same ones. */
+static size_t bytes_of(const struct tensor *t)
+{
+    size_t bytes = lathe_dtype_size(t->dtype);
+    for (int d = 0; d < t->ndim; d++)
+        bytes *= t->stride[d] == 0 && t->shape[d] > 0 ? 1 : (size_t)t->shape[d];
+    return bytes;
+}
+
 /* Launches of the caller's spec; bytes of the others, which move them. */
 static void count(struct lathe_dist *d, const lathe_spec *spec, const struct call *c)
 {
     d->n_own += spec == d->spec;
     for (int i = 0; i < c->n && spec != d->spec; i++) {
-        const size_t bytes = (size_t)lathe__dist_count(c->t[i]) * lathe_dtype_size(c->t[i].dtype);
+        const size_t bytes = bytes_of(&c->t[i]);
         d->moved += spec == d->map[MAP_ADD] && i == 0 ? 2 * bytes : bytes; /* what is added to */
     }
 }

@@ -115,6 +115,9 @@ static const struct {
     {"odd_blocks", ODD_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
     {"cut_blocks", CUT_BLOCKS, "attention_bwd_slices", LATHE_BACKWARD, 80, 264},
+    {"head_sine", SPEC_head_sine, "attention_fwd_sm90", LATHE_FORWARD, 90, 64},
+    {"head_sine", SPEC_head_sine, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
+    {"head_sine", SPEC_head_sine, "attention_bwd_wide_sm90", LATHE_BACKWARD, 90, 192},
 };
 
 /* Of three heads two make a section of those that are at work at a time. */

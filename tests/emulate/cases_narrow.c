@@ -117,6 +117,28 @@ static void add_few(struct case_list *list)
     }
 }
 
+/* Of k and v one is of 16 bits, and has a mod, which another kernel computes ahead. */
+static void add_mods_of_halves(struct case_list *list)
+{
+    static const struct inline_spec BENT[] = {
+        {"bent_keys", "return attention { mask_mod = causal, key_mod = function(k) return tanh(k) end }\n"},
+        {"bent_values",
+         "return attention { mask_mod = causal, value_mod = function(v) return tanh(v) end }\n"},
+    };
+    for (int i = 0; i < 4 * COUNT(BENT); i++) {
+        const int k = i % COUNT(BENT);
+        const bool decodes = i < 2 * COUNT(BENT);
+        struct test_case c =
+            few(&BENT[k], i, i % 4 < 2 ? LATHE_BF16 : LATHE_F16, 64, 64, i % 4 < 2 ? 90 : 80);
+        c.dtypes = k == 0 ? "v=i8" : "k=f8e4m3";
+        if (!decodes) {
+            c.template_name = NARROW_FWD;
+            case_shape(&c, 2, 4, 2, 70, 150 + i);
+        }
+        case_add(list, &c);
+    }
+}
+
 static void add_few_dims(struct case_list *list)
 {
     static const int DIMS[][2] = {{32, 96}, {96, 32}, {256, 256}, {192, 128}, {160, 224}};
@@ -482,6 +504,7 @@ void group_narrow(struct case_list *list)
     add_ahead(list);
     add_dims(list);
     add_few(list);
+    add_mods_of_halves(list);
     add_few_dims(list);
     add_codes(list);
     add_few_sequences(list);

@@ -217,6 +217,9 @@ TEST(what_is_refused_says_why)
              LATHE_UNSUPPORTED);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = (lathe_scheme)77}, "dist: scheme: expected 0 to"),
              LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.side = (lathe_stream)&b, .beside = (lathe_stream)&b},
+                    "rank 0 of 3"), /* schemes that are refused on the way have no streams */
+             LATHE_OK);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_ZIGZAG, .kv_tokens = tokens},
                     "zigzag shards have as many tokens on all ranks"),
              LATHE_ARG);
@@ -391,14 +394,16 @@ TEST(caches_of_8_bits_travel_as_they_are)
 {
     static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER,
                                         LATHE_SCHEME_RING};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         struct bench b;
+        const int pass = i / 4;
         open_bench(&b, "causal", 6);
-        b.options.scheme = LIST[i];
-        b.options.whole_q = i == 0;
+        b.options.scheme = LIST[i % 4];
+        b.options.whole_q = i % 4 == 0;
         store_as(&b, "k", LATHE_F8_E4M3);
         store_as(&b, "v", LATHE_I8);
-        whole(&b, LATHE_FORWARD);
+        for (int k = 0; k <= pass; k++)
+            whole(&b, (lathe_pass)k);
         run(&b, 3, Q_EDGE[2], EDGE[2]);
         compare(&b, "causal", 1e-9);
         close_bench(&b);

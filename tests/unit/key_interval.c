@@ -46,6 +46,10 @@ static const struct mask_case CASES[] = {
     {"return le(at.q, at.kv) | lt(at.kv, 3)", true},
     {"return le(2 * at.kv, at.q)", true},
     {"return lt(0.5 * at.kv, 3.0)", true},
+    {"return ge(at.q, at.kv) & lt(sin(0.3 * at.q), 0.5)", true}, /* no warp that loads asks for a sine */
+    {"return ~lt(cos(0.3 * at.q), 0.5)", true},
+    {"return ge(at.q, at.kv) | lt(sin(0.3 * at.q), 0.5)", true},
+    {"return le(at.kv, at.q + i32(floor(9.0 * sin(0.3 * at.q))))", true},
     {"return gt(at.q, 9) & ge(at.q, at.kv) | le(at.q, 9) & le(at.q, at.kv)", true},
 };
 
@@ -108,5 +112,17 @@ TEST(the_rest_is_no_larger_than_it_must_be)
     struct ir *w = cut("return ge(at.q, at.kv) & eq(at.kv % 3, 0)");
     CHECK(!ir_depends_on(w, w->lowered.keys_left.root[0], OP_AT, AT_Q)); /* causality is in the interval */
     CHECK(ir_depends_on(w, w->lowered.key_interval.root[1], OP_AT, AT_Q));
+    ir_free(w);
+}
+
+TEST(a_sine_beside_causality_is_the_rest)
+{
+    struct ir *w = cut("return ge(at.q, at.kv) & lt(sin(0.3 * at.q), 0.5)");
+    CHECK(ir_depends_on(w, w->lowered.key_interval.root[1], OP_AT, AT_Q));
+    CHECK(!mask_has_angle(w, w->lowered.key_interval.root[1]));
+    CHECK(mask_has_angle(w, w->lowered.keys_left.root[0]));
+    ir_free(w);
+    w = cut("return lt(sin(0.3 * at.q), 0.5)");
+    CHECK(!ir_depends_on(w, w->lowered.key_interval.root[1], OP_AT, AT_Q));
     ir_free(w);
 }

@@ -91,6 +91,46 @@ TEST(products_by_a_value_of_the_key_are_factors)
                   "dtype=bf16,k=f8e4m3,v=f8e4m3,h=8,q=1,kv=4096,d=64", "attention_decode", NULL);
 }
 
+static int count_launches(const char *text, const char *problem_text, const struct device *device,
+                          const char *role)
+{
+    struct signature sig;
+    struct problem problem;
+    static struct source source;
+    struct diag diag = {0};
+    lathe_error err = {.status = LATHE_OK};
+    int n = 0;
+    struct ir *ir = spec_load("mods.lua", text, strlen(text), &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    CHECK_EQ(kernel_make_source(ir, LATHE_FORWARD, &sig, &problem, device, &source, &err), LATHE_OK);
+    for (int i = 0; i < source.n_launches; i++)
+        n += strstr(source.launch[i].entry, role) != NULL;
+    source_free(&source);
+    ir_free(ir);
+    return n;
+}
+
+/* A kernel that reads 8 bits of the other one leaves a mod of 16 bits to the kernel ahead. */
+TEST(mods_of_16_bits_are_computed_ahead)
+{
+    static const char BENT[] = "return attention { key_mod = function(k) return tanh(k) end }\n";
+    const struct device forward = asking_for(&H100, "attention_fwd_narrow");
+    CHECK_EQ(count_launches(BENT, "dtype=bf16,v=i8,h=8,h_kv=2,q=1,kv=4096,d=128", &H100, "_mod_k"), 1);
+    CHECK_EQ(count_launches(BENT, "dtype=bf16,v=i8,h=8,h_kv=2,q=300,kv=4096,d=128", &forward, "_mod_k"), 1);
+    CHECK_EQ(count_launches(BOTH, "dtype=bf16,v=f8e4m3,h=8,q=1,kv=4096,d=64", &H100, "_mod_k"), 1);
+}
+
+/* V is turned over from rows that start anywhere, by one kernel. */
+TEST(rows_of_v_of_e4m3_start_anywhere)
+{
+    static const char PROBLEM[] = "dtype=bf16,q=f8e4m3,k=f8e4m3,v=f8e4m3,h=2,q=90,kv=170,d=64,unaligned=v";
+    const struct device named = asking_for(&H100, "attention_fwd_fp8_sm90");
+    CHECK_EQ(count_launches("return attention {}\n", PROBLEM, &named, "_turn_v"), 1);
+    CHECK_EQ(count_launches("return attention {}\n", PROBLEM, &named, "_mod_v"), 0);
+}
+
 /* Weights of f16 have no room for factors of any size, so v of pages is refused there. */
 TEST(factors_of_values_are_not_of_f16)
 {

@@ -121,6 +121,7 @@ TEST(queries_of_8_bits_have_a_kernel_by_name)
         {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,seqs=3", "cu_q is given"},
         {"rope", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "a mod of q, k or v"},
         {"relu", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "nothing bounds the weights"},
+        {"causal", "q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64,part_o=f32,part_rows=f32", "part_o is asked for"},
         {"causal", "dtype=f32,q=f8e4m3,k=f8e4m3,v=f8e4m3,d=64", "dtype f32; it takes f16, bf16 and f8e4m3"},
     };
     const struct device named = asking_for(&H100, "attention_fwd_fp8_sm90");

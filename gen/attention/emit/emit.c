@@ -426,7 +426,7 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m],
                         moved[m] ||
-                            (m == MOD_KEY && plan->attention.reads_narrow && e->w->mod[m].n_stages > 0));
+                            (m == MOD_KEY && plan->attention.applies_key_mod && e->w->mod[m].n_stages > 0));
     if (e->back)
         emit_backward(&a, plan);
     text_add(e->out, "};\n");

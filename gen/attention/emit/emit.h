@@ -115,8 +115,9 @@ struct launcher {
     const struct tile_map *map;
     int d2; /* columns that the kernel reads from q2 and k2; 0: those are copied behind q and k, or not there
              */
-    bool reads_narrow; /* k and v of 8 bits, as they lie in memory */
-    int turned;        /* keys of a tile of V, which lies turned over in the workspace; 0: it does not */
+    bool reads_narrow;    /* k and v of 8 bits, as they lie in memory */
+    bool applies_key_mod; /* the kernel does; else another one does ahead */
+    int turned;           /* keys of a tile of V, which lies turned over in the workspace; 0: it does not */
 };
 
 /* A compact [b, heads, len, dim] in the workspace, in the place's stead. */

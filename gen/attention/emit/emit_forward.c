@@ -10,8 +10,12 @@
 void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
                              struct source *out, bool moved[MOD_COUNT])
 {
-    const struct launcher a = {e, map, plan->attention.d2, plan->attention.reads_narrow,
-                               plan->attention.turned ? plan->attention.bn : 0};
+    const struct launcher a = {.e = e,
+                               .map = map,
+                               .d2 = plan->attention.d2,
+                               .reads_narrow = plan->attention.reads_narrow,
+                               .applies_key_mod = plan->attention.applies_key_mod,
+                               .turned = plan->attention.turned ? plan->attention.bn : 0};
     struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;

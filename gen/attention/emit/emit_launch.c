@@ -191,10 +191,12 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         const bool any = a->e->sig->combine; /* that pass stores rows of any length, wherever they start */
         l->inner[t].dim = any ? dim : attention_row(dim);
         const bool odd = !any && is_odd_row(a->e, t);
-        const bool own = t == TENSOR_K && a->reads_narrow; /* its mod is the kernel's */
+        const bool own = t == TENSOR_K && a->applies_key_mod;
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0 && !own;
         const bool narrow = is_narrow(a, t);
-        l->moved[t] = t < n_moved && (mod || odd || narrow || (!any && is_unaligned(a->e, l->outer[t].arg)));
+        const bool turned = t == TENSOR_V && a->turned; /* from rows that start anywhere */
+        l->moved[t] =
+            t < n_moved && (mod || odd || narrow || (!any && !turned && is_unaligned(a->e, l->outer[t].arg)));
         if (a->e->w->qk2 && t < TENSOR_V && !narrow)
             l->moved[t] = is_copied_pair(a, t);
         const int bytes = t == TENSOR_O && (mod || odd) ? 4 : lathe__element_bytes(problem, tensor_role(t));

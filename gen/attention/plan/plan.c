@@ -212,12 +212,10 @@ static const char *what_is_narrow(const struct kernel_request *r)
 static const char *what_factors_are(const bool moved[MOD_COUNT])
 {
     if (moved[MOD_KEY] && moved[MOD_VALUE])
-        return "the factors of key_mod and value_mod are ones of scores and of weights, so k and v are read "
-               "as they are stored";
+        return "the factors of key_mod and value_mod are ones of scores and of weights";
     if (moved[MOD_KEY])
-        return "the factor of key_mod is one of scores, so k is read as it is stored";
-    return moved[MOD_VALUE] ? "the factor of value_mod is one of weights, so v is read as it is stored"
-                            : NULL;
+        return "the factor of key_mod is one of scores";
+    return moved[MOD_VALUE] ? "the factor of value_mod is one of weights" : NULL;
 }
 
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)

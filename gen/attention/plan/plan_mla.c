@@ -123,19 +123,19 @@ static bool reads_keys(const struct kernel_request *r, char *why)
 {
     enum { STEP = 16 };
     const int64_t d = r->problem->dim[SYM_D] - (r->ir->qk2 ? r->problem->dim[SYM_D2] : 0);
-    const char *not = NULL;
+    const char *reason = NULL;
     if (lathe__narrow_dtype(r->sig, r->problem, "k") == LATHE_NONE)
-        not = "it is for k of 8 bits";
+        reason = "it is for k of 8 bits";
     else if (d % STEP != 0)
-        not = "rows of k of 8 bits are no multiples of 16 numbers";
+        reason = "rows of k of 8 bits are no multiples of 16 numbers";
     else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "k", 0)))
-        not = "rows of k do not start at multiples of 16 bytes";
-    for (int s = 0; s < r->ir->mod[MOD_KEY].n_stages && !not ; s++)
+        reason = "rows of k do not start at multiples of 16 bytes";
+    for (int s = 0; s < r->ir->mod[MOD_KEY].n_stages && !reason; s++)
         if (!plan_stage_is_of_elements(r->ir, &r->ir->mod[MOD_KEY].stage[s]))
-            not = "key_mod makes elements from others, which another kernel does ahead";
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    return !not ;
+            reason = "key_mod makes elements from others, which another kernel does ahead";
+    if (reason)
+        snprintf(why, REASON_BYTES, "%s", reason);
+    return !reason;
 }
 
 bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why)
@@ -143,6 +143,7 @@ bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan
     if (!reads_keys(r, why) || !begin(r, plan, why))
         return false;
     plan->attention.reads_narrow = true;
+    plan->attention.applies_key_mod = true;
     return take_first(r, plan, why);
 }
 

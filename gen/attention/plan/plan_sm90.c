@@ -7,6 +7,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
 #include "gen/attention/planner.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/bind.h"
@@ -418,6 +419,10 @@ static bool fp8_is_asked_for(const struct kernel_request *r, char *why)
 /* Are weights numbers that e4m3 has? */
 static bool holds_weights(const struct kernel_request *r, char *why)
 {
+    if (makes_parts(r->sig, r->problem)) {
+        snprintf(why, REASON_BYTES, "part_o is asked for, whose weights it does not scale; give q as bf16");
+        return false;
+    }
     if (!r->attention->forward->lowered.rescale.unheld)
         return true;
     snprintf(

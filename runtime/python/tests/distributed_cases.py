@@ -283,6 +283,9 @@ def keys_of_8_bits():
     own = [ld.shard(x, 2) for x in (q, k, v)]
     for scheme in ("heads", "gather", "ring"):
         close(ld.wrap("causal", scheme=scheme)(*own), ld.shard(wanted, 2), scheme, 1e-6)
+        learned = own[1].to(torch.float8_e4m3fn).requires_grad_()
+        tensors = (own[0], learned, learned.detach())
+        refused_alike(lathe.ArgumentError, "torch would round it", "causal", tensors, {"scheme": scheme})
     close(ld.wrap("causal", queries="whole")(q, *own[1:]), wanted, "keys", 1e-6)
 
 
