@@ -47,7 +47,10 @@ block() { # block LANGUAGE FILE
         sed 1d "$2" >"$name"
         case $name in wrong*) ;; *) holds lathe check "$name" ;; esac
         ;;
-    sh) while IFS= read -r line; do shell_line "$line"; done <"$2" ;;
+    sh)
+        sed -e ':more' -e '/\\$/{N;s/\\\n *//;bmore' -e '}' "$2" >commands.txt
+        while IFS= read -r line; do shell_line "$line"; done <commands.txt
+        ;;
     c) cp "$2" block.c && holds cc -std=c11 -Wall -Wextra -Werror -I "$root/include" -c block.c -o block.o ;;
     python)
         ! grep -q '^import torch' "$2" || "$python" -c 'import torch' 2>/dev/null || return

@@ -17,7 +17,7 @@ static double of_bf16(uint16_t bits)
     const uint32_t word = (uint32_t)bits << 16;
     float x;
     memcpy(&x, &word, sizeof x);
-    return x;
+    return (double)x;
 }
 
 static double of_e4m3(uint8_t code)

@@ -227,7 +227,7 @@ static double value_of(uint32_t bits)
 {
     float single;
     memcpy(&single, &bits, sizeof single);
-    return single;
+    return (double)single;
 }
 
 static union {
