@@ -132,34 +132,42 @@ typedef enum lathe_shards {
                                of a causal mask is then even. All ranks have as many tokens, an even number */
 } lathe_shards;
 
-/* Zero is the default of every field. */
+/* Zero is the default of every field. What a scheme has no use for is left alone, but for parallel_states,
+   which is refused. Errors are those of lathe_dist_create: ARG (a value out of its range), UNSUPPORTED. */
 typedef struct lathe_dist_options {
     lathe_scheme scheme;
     lathe_shards shards;
-    const int64_t *q_tokens; /* [ranks]: queries of each; NULL: all have as many as this one; copied */
     const int64_t
-        *kv_tokens;  /* [ranks]: keys of each, or tokens of linear attention; NULL: as many as this one */
-    int32_t whole_q; /* 1: every rank has all queries, as in decoding: what AUTO asks */
-    int32_t heads_at_once; /* gather: so many key heads at a time, which bounds its buffers; 0: all */
-    size_t most_bytes; /* AUTO: no scheme whose workspace is larger, where another is smaller; 0: any. Ring
-                          with it: parts beyond it are merged as they come, in the place of three, which
-                          takes as many bytes of traffic again */
-    lathe_stream
-        side; /* ring, gather and heads on a GPU: the stream on which keys travel while others are computed,
-                 of gather those of the next heads, by default half of them, of heads what the second half of
-                 a rank's heads needs; NULL on all ranks or on none. It must not wait for the stream of the
-                 launch by itself, as a blocking one does for the default stream. Give it a higher priority:
-                 kernels that fill the GPU otherwise leave those that send no place until they end */
-    lathe_stream beside; /* forward pass of ring and gather on a GPU: a stream as side is, of the priority of
-                            the launch's, on which every other call of a rank runs (pieces of zigzag shards,
-                            groups of heads): its first tiles then fill what the last ones of the call before
-                            leave idle. It takes the workspace of a kernel once more. NULL: none */
-    int32_t parallel; /* 1: states, forward: no rank waits for the state ahead of its tokens. One call of the
-                        spec with d + d_v value channels, at most 256, from a state of 0 beside the unit
-                        matrix, leaves o0 and r of each token, and of all B and T: o = o0 + r S, S behind = B
-                        + T S. One all-gather of B and T, and each rank has its S. Not for f16, whose r would
-                        be below its range where gates are strong, nor for specs whose o is no such sum. o0
-                        and r are rounded to the dtype of o before they are added. 0: serially */
+        *q_tokens;            /* [ranks]: queries of each rank, 0 or more, fewer than 2^31 in all; NULL: all
+                                 have as many as this one. Copied. With whole_q = 1: all queries, of every rank */
+    const int64_t *kv_tokens; /* [ranks]: the same of keys, or of tokens of linear attention */
+    int32_t whole_q; /* 1: every rank has all queries, as in decoding: what AUTO asks, and what keys needs */
+    int32_t heads_at_once; /* gather: key heads that are gathered at a time, which bounds its buffers; 0: all
+                              of them, or half of them beside a comm_stream */
+    size_t most_bytes; /* bytes that lathe_dist_workspace_size should not be above; 0: any. AUTO: no scheme
+                          that needs more, where another needs less. Ring, forward: where parts of rows, one
+                          for each piece of keys, would need more, there is room for three, which are merged
+                          as they come; that is as many bytes of traffic again */
+    lathe_stream comm_stream; /* on a GPU: the stream on which ring, gather and heads send and receive while
+                                 the stream of the launch computes: of ring the keys of the next rank, of
+                                 gather those of the next heads_at_once, of heads what the second half of a
+                                 rank's heads needs. NULL, on all ranks or on none: all of it on the stream of
+                                 the launch. It must not wait for that one by itself, as a blocking stream
+                                 does for the default stream. Give it a higher priority: kernels that fill the
+                                 GPU otherwise leave those that send no place until they end */
+    lathe_stream second_compute_stream; /* on a GPU, forward pass of ring and gather: every other call of a
+                                           rank (pieces of zigzag shards, groups of heads) runs here, and its
+                                           first tiles fill what the last ones of the call before leave idle.
+                                           A stream like comm_stream, of the launch's priority. It takes the
+                                           workspace of a kernel once more. NULL: none */
+    int32_t parallel_states; /* states, forward. 0: a rank computes its o when the ranks ahead have left their
+                                states. 1: no rank waits. One call with d + d_v value channels, at most 256,
+                                from a state of 0 beside the unit matrix, leaves o0 [b,h,t,d_v] and r
+                                [b,h,t,d] of each token, and B [b,h,d,d_v] and T [b,h,d,d] of all of them: o
+                                = o0 + r S, S behind = B + T S. One all-gather of B and T, and each rank has
+                                its S. o0 and r are rounded to the dtype of o before they are added.
+                                UNSUPPORTED: f16, whose r would be below its range where gates are strong;
+                                specs whose o is no such sum; other schemes; the backward pass */
 } lathe_dist_options;
 
 typedef struct lathe_dist lathe_dist;

@@ -85,7 +85,7 @@ static void say_lines(struct facts *f, const char *what, const char *text)
     }
 }
 
-enum ranks_have { OWN_TOKENS, ALL_QUERIES, PARALLEL };
+enum ranks_have { OWN_TOKENS, ALL_QUERIES, PARALLEL_STATES };
 
 static void explain_one(struct facts *f, lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
                         const struct signature *sig, const struct problem *p, const struct shares *s,
@@ -96,14 +96,15 @@ static void explain_one(struct facts *f, lathe_ctx *ctx, const lathe_spec *spec,
     } SAY[] = {
         [OWN_TOKENS] = {"every rank has its own tokens", "every one has its own tokens"},
         [ALL_QUERIES] = {"every rank has all queries", "every one has all queries and its own keys"},
-        [PARALLEL] = {"parallel", "every one has its own tokens, and does not wait (parallel)"},
+        [PARALLEL_STATES] = {"parallel states",
+                             "every one has its own tokens, and does not wait (parallel_states)"},
     };
     const bool whole_q = have == ALL_QUERIES;
     const lathe_transport nobody = {.rank = 0, .ranks = s->ranks};
     const lathe_dist_options options = {.q_tokens = whole_q ? NULL : s->q,
                                         .kv_tokens = s->kv,
                                         .whole_q = whole_q,
-                                        .parallel = have == PARALLEL};
+                                        .parallel_states = have == PARALLEL_STATES};
     struct rank_call call;
     lathe_dist *dist = NULL;
     lathe_error err = {0};
@@ -149,7 +150,7 @@ int explain_ranks(struct facts *f, const struct options *o, const struct signatu
         if (!linear)
             explain_one(f, ctx, spec, o->pass, sig, p, &s, ALL_QUERIES);
         else if (o->pass == LATHE_FORWARD)
-            explain_one(f, ctx, spec, o->pass, sig, p, &s, PARALLEL);
+            explain_one(f, ctx, spec, o->pass, sig, p, &s, PARALLEL_STATES);
         facts_close(f);
     }
     lathe_spec_destroy(spec);

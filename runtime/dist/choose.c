@@ -104,32 +104,32 @@ static bool is_square(const struct lathe_dist *d)
 }
 
 /* Do all ranks of linear attention compute in parallel, where that is asked for? */
-static lathe_status check_parallel(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
+static lathe_status check_parallel_states(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
     enum { MOST_CHANNELS = 256 };
     char why[256];
     const struct tensor *q = find(d, "q");
     const struct tensor *v = find(d, "v");
-    if (!d->o.parallel)
+    if (!d->o.parallel_states)
         return LATHE_OK;
     if (which != LATHE_SCHEME_STATES)
-        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel is of scheme states: give 0");
+        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel_states is of scheme states: give 0");
     if (d->pass == LATHE_BACKWARD)
         return lathe__fail(err, LATHE_UNSUPPORTED,
-                           "parallel is of the forward pass: give 0 for the backward pass");
+                           "parallel_states is of the forward pass: give 0 for the backward pass");
     if (!lathe__spec_reads_by_rows(d->spec, why, sizeof why))
-        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel: %s; parallel = 0 serves it", why);
+        return lathe__fail(err, LATHE_UNSUPPORTED, "parallel_states: %s; parallel_states = 0 serves it", why);
     if (v && v->dtype == LATHE_F16)
         return lathe__fail(
             err, LATHE_UNSUPPORTED,
-            "parallel: what strong gates leave of a row is below the range of f16; give bf16, or "
-            "parallel = 0");
+            "parallel_states: what strong gates leave of a row is below the range of f16; give bf16, or "
+            "parallel_states = 0");
     const int64_t channels = v && v->ndim == 4 ? q->shape[3] + v->shape[3] : 0;
     if (channels > MOST_CHANNELS)
         return lathe__fail(
             err, LATHE_UNSUPPORTED,
-            "parallel: d + d_v is %lld, and no kernel has more than %d value channels but token "
-            "by token; parallel = 0 serves it",
+            "parallel_states: d + d_v is %lld, and no kernel has more than %d value channels but token "
+            "by token; parallel_states = 0 serves it",
             (long long)channels, MOST_CHANNELS);
     return LATHE_OK;
 }
@@ -148,7 +148,7 @@ static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which,
         return lathe__fail(err, LATHE_UNSUPPORTED, "%s", why);
     if (which == LATHE_SCHEME_STATES && d->o.shards != LATHE_SHARDS_CONTIGUOUS)
         return lathe__fail(err, LATHE_UNSUPPORTED, "tokens of a rank follow each other: contiguous shards");
-    TRY(check_parallel(d, which, err));
+    TRY(check_parallel_states(d, which, err));
     TRY(check_whole_q(d, which, err));
     TRY(check_given(d, which, err));
     TRY(check_lists(d, which, err));
@@ -203,10 +203,11 @@ static const char *order(const struct lathe_dist *d)
 {
     if (d->scheme != &lathe__dist_states)
         return "";
-    return d->o.parallel
-               ? "parallel: all ranks compute their tokens at once, with d + d_v value channels, and add "
+    return d->o.parallel_states
+               ? "parallel states: all ranks compute their tokens at once, with d + d_v value channels, and "
+                 "add "
                  "what the state ahead of them gives\n"
-               : "serial: a rank computes its o when the ranks ahead of it have left their states\n";
+               : "serial states: a rank computes its o when the ranks ahead of it have left their states\n";
 }
 
 static void describe(struct lathe_dist *d, const char *others)

@@ -150,7 +150,7 @@ void lathe_dist_destroy(lathe_dist *dist)
         lathe_spec_destroy(dist->map[i]);
     lathe_spec_destroy(dist->product);
     lathe_spec_destroy(dist->sum);
-    lathe__dist_side_close(dist);
+    lathe__dist_streams_close(dist);
     free(dist->kernel);
     free(dist->q_tokens);
     free(dist->kv_tokens);
@@ -167,7 +167,7 @@ static lathe_status build(struct lathe_dist *d, const lathe_dist_options *o, con
     d->o.q_tokens = d->o.kv_tokens = NULL;
     TRY(read_sizes(d, o, err));
     TRY(lathe__dist_choose(d, args, n, err));
-    return lathe__dist_side_open(d, err);
+    return lathe__dist_streams_open(d, err);
 }
 
 /* The others wait for this rank, which will not come. */

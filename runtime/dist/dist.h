@@ -40,8 +40,8 @@ struct walk;
 struct scheme {
     const char *name;
     lathe_status (*steps)(struct walk *w);
-    bool has_side;   /* something travels beside computing */
-    bool has_beside; /* calls of a forward pass run beside each other */
+    bool overlaps_comm;  /* something is sent while a call computes */
+    bool overlaps_calls; /* calls of a forward pass run at the same time */
 };
 extern const struct scheme lathe__dist_keys, lathe__dist_heads, lathe__dist_gather, lathe__dist_ring,
     lathe__dist_states;
@@ -77,7 +77,7 @@ struct lathe_dist {
     size_t moved;               /* bytes that launches of maps read and write */
     size_t bytes, kernel_bytes; /* of the workspace: buffers, and behind them that of a kernel at a time, once
                                    for each stream with calls */
-    struct CUevent_st *event[EVENTS]; /* of side.c; NULL: there is one stream */
+    struct CUevent_st *event[EVENTS]; /* of streams.c; NULL: there is one stream */
     const struct seam *seam;          /* NULL: the driver */
     lathe_spec *product;              /* states: a product of matrices */
     lathe_spec *sum;                  /* the same, added to rows */
@@ -91,8 +91,8 @@ struct walk { /* one way through a scheme's steps */
     size_t used, most;
     int next;            /* kernel */
     lathe_stream stream; /* of what comes next */
-    bool beside;         /* it is that of every other call, which has a workspace of its own */
-    lathe_stream main;   /* of the launch, meanwhile */
+    bool on_second;      /* it is that of every other call, which has a workspace of its own */
+    lathe_stream first;  /* of the launch, meanwhile */
     lathe_error *err;
     const lathe_arg *args; /* the caller's */
     int n_args;
@@ -172,27 +172,27 @@ lathe_status lathe__dist_exchange(struct walk *w, char *to, size_t to_bytes, int
 lathe_status lathe__dist_reduce_scatter(struct walk *w, char *to, const char *from, const size_t *place,
                                         const size_t *count, lathe_dtype dtype);
 
-/* ---- side.c: a stream for what travels beside computing, and one for every other call -------------------
+/* ---- streams.c: a stream for what is sent while calls compute, and one for every other call -------------
  */
 
-lathe_status lathe__dist_side_open(struct lathe_dist *d, lathe_error *err);
-void lathe__dist_side_close(struct lathe_dist *d);
-/* The stream on which that travels; the stream itself where there is no other. */
-lathe_stream lathe__dist_side(const struct walk *w);
-/* What the side does from here on waits for all calls, or the other way round. */
-lathe_status lathe__dist_side_waits(struct walk *w);
-lathe_status lathe__dist_wait_for_side(struct walk *w);
-/* The same in two: what calls do from the wait on waits for what the side has done up to the mark. */
-lathe_status lathe__dist_mark_side(struct walk *w);
+lathe_status lathe__dist_streams_open(struct lathe_dist *d, lathe_error *err);
+void lathe__dist_streams_close(struct lathe_dist *d);
+/* The stream on which that is sent; the launch's where there is no other. */
+lathe_stream lathe__dist_comm_stream(const struct walk *w);
+/* What is sent from here on waits for all calls so far, or the other way round. */
+lathe_status lathe__dist_comm_waits(struct walk *w);
+lathe_status lathe__dist_wait_for_comm(struct walk *w);
+/* The same in two: what calls do from the wait on waits for what was sent up to the mark. */
+lathe_status lathe__dist_mark_comm(struct walk *w);
 lathe_status lathe__dist_wait_for_mark(struct walk *w);
-/* Calls from here on run beside the stream's, or on it again. */
-void lathe__dist_go_beside(struct walk *w);
-void lathe__dist_go_back(struct walk *w);
-/* What calls beside do from here on waits for the stream, or the other way round. */
-lathe_status lathe__dist_beside_waits(struct walk *w);
-lathe_status lathe__dist_wait_for_beside(struct walk *w);
-/* Has the pass calls that run beside others? */
-bool lathe__dist_has_beside(const struct lathe_dist *d, const struct scheme *scheme);
+/* Calls from here on are on the second stream, or on the first one again. */
+void lathe__dist_take_second(struct walk *w);
+void lathe__dist_take_first(struct walk *w);
+/* What the second stream does from here on waits for the first one, or the other way round. */
+lathe_status lathe__dist_second_waits(struct walk *w);
+lathe_status lathe__dist_wait_for_second(struct walk *w);
+/* Does the pass have calls on the second stream? */
+bool lathe__dist_has_second(const struct lathe_dist *d, const struct scheme *scheme);
 
 /* ---- local.c: what a rank computes
  * --------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@ struct group {        /* of heads that are gathered together */
     int64_t each;     /* query heads of a key head */
 };
 
-struct turn { /* buffers of a group; where keys travel beside computing, two take turns */
+struct turn { /* buffers of a group; where keys are sent while others are computed, two take turns */
     size_t at;
     struct tensor all[KEYED];               /* keys of all ranks; name NULL: there is none */
     struct tensor sum[KEYED];               /* of their gradients; name NULL: none is asked */
@@ -64,7 +64,7 @@ static lathe_status travel(struct walk *w, const struct group *g, const struct t
     return LATHE_OK;
 }
 
-/* k, v and k2 of all ranks, of a group of heads: they travel on the side, up to where it is marked. */
+/* k, v and k2 of all ranks, of a group of heads: they are sent on their own stream, up to the mark. */
 static lathe_status fetch(struct walk *w, const struct group *g, struct turn *t)
 {
     const lathe_stream stream = w->stream;
@@ -72,11 +72,11 @@ static lathe_status fetch(struct walk *w, const struct group *g, struct turn *t)
     w->used = t->at;
     make_turn(w, g, t);
     w->used = used;
-    TRY(lathe__dist_side_waits(w));
-    w->stream = lathe__dist_side(w);
+    TRY(lathe__dist_comm_waits(w));
+    w->stream = lathe__dist_comm_stream(w);
     const lathe_status status = travel(w, g, t);
     w->stream = stream;
-    return status != LATHE_OK ? status : lathe__dist_mark_side(w);
+    return status != LATHE_OK ? status : lathe__dist_mark_comm(w);
 }
 
 /* Of the caller's tensors those with query heads: the group's. */
@@ -139,8 +139,8 @@ static lathe_status launch_piece(struct walk *w, const struct group *g, const st
 }
 
 /* The calls of a group: one for each piece of the rank's queries, the last one first, which takes longest
-   under a causal mask. Every other call, `*number` counts them, runs beside. sum: of gradients, name NULL
-   where none is asked. */
+   under a causal mask. Every other call, `*number` counts them, is on the second stream. sum: of gradients,
+   name NULL where none is asked. */
 static lathe_status launch_pieces(struct walk *w, const struct group *g, const struct tensor all[KEYED],
                                   const struct tensor sum[KEYED], int *number)
 {
@@ -148,9 +148,9 @@ static lathe_status launch_pieces(struct walk *w, const struct group *g, const s
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, piece);
     for (int i = n - 1; i >= 0; i--) {
         if ((*number)++ % 2 == 1)
-            lathe__dist_go_beside(w);
+            lathe__dist_take_second(w);
         const lathe_status status = launch_piece(w, g, &piece[i], all, sum, i == n - 1);
-        lathe__dist_go_back(w);
+        lathe__dist_take_first(w);
         TRY(status);
     }
     return LATHE_OK;
@@ -174,14 +174,14 @@ static lathe_status send_home(struct walk *w, const struct group *g, const struc
     return LATHE_OK;
 }
 
-/* Sums of all keys -> the caller's dk and dv of its own, on the side. */
+/* Sums of all keys -> the caller's dk and dv of its own, on the stream of what is sent. */
 static lathe_status scatter(struct walk *w, const struct group *g, const struct turn *t)
 {
     const lathe_stream stream = w->stream;
     if (w->d->pass != LATHE_BACKWARD)
         return LATHE_OK;
-    TRY(lathe__dist_side_waits(w));
-    w->stream = lathe__dist_side(w);
+    TRY(lathe__dist_comm_waits(w));
+    w->stream = lathe__dist_comm_stream(w);
     const lathe_status status = send_home(w, g, t);
     w->stream = stream;
     return status;
@@ -191,7 +191,7 @@ static int64_t heads_at_once(const struct lathe_dist *d)
 {
     if (d->o.heads_at_once > 0)
         return d->o.heads_at_once < d->h_kv ? d->o.heads_at_once : d->h_kv;
-    return d->o.side && d->h_kv % 2 == 0 ? d->h_kv / 2 : d->h_kv;
+    return d->o.comm_stream && d->h_kv % 2 == 0 ? d->h_kv / 2 : d->h_kv;
 }
 
 static struct group group_of(const struct lathe_dist *d, int64_t number)
@@ -201,12 +201,13 @@ static struct group group_of(const struct lathe_dist *d, int64_t number)
     return (struct group){first, d->h_kv - first < at_once ? d->h_kv - first : at_once, d->h / d->h_kv};
 }
 
-/* With a side the keys of the next group travel, and the sums of the last one, while this one computes. Its
-   buffers are those of the group before the last, whose sums went home ahead of the keys that are marked. */
+/* With a stream for them the keys of the next group are sent, and the sums of the last one, while this one
+   computes. Its buffers are those of the group before the last, whose sums went home ahead of the keys that
+   are marked. */
 static lathe_status steps(struct walk *w)
 {
     const int64_t groups = (w->d->h_kv + heads_at_once(w->d) - 1) / heads_at_once(w->d);
-    const int turns = w->d->o.side && groups > 1 ? 2 : 1;
+    const int turns = w->d->o.comm_stream && groups > 1 ? 2 : 1;
     struct turn turn[2];
     struct group g = group_of(w->d, 0);
     int number = 0;
@@ -227,8 +228,8 @@ static lathe_status steps(struct walk *w)
             TRY(fetch(w, &next, here));
         g = next;
     }
-    TRY(lathe__dist_wait_for_beside(w));
-    return lathe__dist_wait_for_side(w);
+    TRY(lathe__dist_wait_for_second(w));
+    return lathe__dist_wait_for_comm(w);
 }
 
 const struct scheme lathe__dist_gather = {"gather", steps, true, true};

@@ -1,9 +1,9 @@
 /*
  * heads.c: every rank has all tokens of some heads: what is cut by tokens is cut by heads instead, by one
  * all-to-all a tensor, and back. Between them is an ordinary call, which sees every position: every spec is
- * served. A rank of more ranks than key heads has none, and only sends. With a side stream a rank's heads are
- * computed in two halves: what the second one needs arrives, and what the first one gave leaves, beside
- * computing.
+ * served. A rank of more ranks than key heads has none, and only sends. With a stream for what
+ * is sent a rank's heads are computed in two halves: what the second one needs arrives, and what the first
+ * one gave leaves, while the other is computed.
  */
 #include "runtime/dist/dist.h"
 
@@ -131,11 +131,11 @@ static lathe_status move(struct walk *w, const struct turn *t, bool back, size_t
     return LATHE_OK;
 }
 
-/* The same on the side. */
-static lathe_status move_aside(struct walk *w, const struct turn *t, bool back, size_t at)
+/* The same on the stream of what is sent. */
+static lathe_status move_on_comm_stream(struct walk *w, const struct turn *t, bool back, size_t at)
 {
     const lathe_stream stream = w->stream;
-    w->stream = lathe__dist_side(w);
+    w->stream = lathe__dist_comm_stream(w);
     const lathe_status status = move(w, t, back, at);
     w->stream = stream;
     return status;
@@ -209,8 +209,9 @@ static lathe_status launch(struct walk *w, const struct turn *t)
 /* Two where every rank has two heads to compute apart: all of them come to the same. */
 static int turns_of(const struct lathe_dist *d)
 {
-    return d->o.side && d->h_kv / d->t.ranks >= MOST_TURNS ? MOST_TURNS : 1;
+    return d->o.comm_stream && d->h_kv / d->t.ranks >= MOST_TURNS ? MOST_TURNS : 1;
 }
+
 /* Buffers of all turns lie beside each other: together they are as large as one turn's of all heads. */
 static lathe_status steps(struct walk *w)
 {
@@ -222,19 +223,19 @@ static lathe_status steps(struct walk *w)
     w->shares = turns > 1;
     if (w->shares || turn[0].n == 0)
         TRY(lathe__dist_clear_shares(w));
-    TRY(lathe__dist_side_waits(w));
-    TRY(move_aside(w, &turn[0], false, pack));
-    TRY(lathe__dist_mark_side(w));
+    TRY(lathe__dist_comm_waits(w));
+    TRY(move_on_comm_stream(w, &turn[0], false, pack));
+    TRY(lathe__dist_mark_comm(w));
     for (int i = 0; i < turns; i++) {
         TRY(lathe__dist_wait_for_mark(w));
         if (i + 1 < turns)
-            TRY(move_aside(w, &turn[i + 1], false, pack));
-        TRY(lathe__dist_mark_side(w));
+            TRY(move_on_comm_stream(w, &turn[i + 1], false, pack));
+        TRY(lathe__dist_mark_comm(w));
         TRY(launch(w, &turn[i]));
-        TRY(lathe__dist_side_waits(w));
-        TRY(move_aside(w, &turn[i], true, pack));
+        TRY(lathe__dist_comm_waits(w));
+        TRY(move_on_comm_stream(w, &turn[i], true, pack));
     }
-    return lathe__dist_wait_for_side(w);
+    return lathe__dist_wait_for_comm(w);
 }
 
 const struct scheme lathe__dist_heads = {"heads", steps, true, false};

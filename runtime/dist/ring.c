@@ -1,10 +1,10 @@
 /*
  * ring.c: keys go round. Every rank keeps its queries and has the keys of one rank at a time; while it
- * computes with them the next ones are under way on the side stream. Forward: a part of each row for every
- * piece of keys, merged at the end in the order of positions, so that it does not matter which keys came
- * first; or, for want of memory, one after the other. Backward: sums of dk and dv travel one step behind
- * their keys, beside computing up to where something is added to them, and come home in the dtype of k and v;
- * dq is summed here.
+ * computes with them the next ones are under way on a stream of their own. Forward: a part of each row for
+ * every piece of keys, merged at the end in the order of positions, so that it does not matter which keys
+ * came first; or, for want of memory, one after the other. Backward: sums of dk and dv travel one step behind
+ * their keys, while calls compute up to where something is added to them, and come home in the dtype of k and
+ * v; dq is summed here.
  */
 #include "runtime/dist/dist.h"
 #include "runtime/jit/jit.h"
@@ -199,16 +199,16 @@ static lathe_status forward_pair(struct walk *w, struct ring *g, int here, int i
 {
     const int64_t number = j == 0 ? g->holder : 2 * w->d->t.ranks - 1 - g->holder;
     const int64_t part = !g->folds ? number : g->made[i] > 0 ? 1 : 0;
-    const bool beside = g->folds ? i == 0 : g->number++ % 2 == 1;
+    const bool on_second = g->folds ? i == 0 : g->number++ % 2 == 1;
     struct call c = {0};
     struct local l = {.cut_q = true, .q = *q, .cut_keys = true, .kv_first = kv->first, .parts = true};
     put_keys(&c, g->key[here], kv);
     lathe__dist_put(&c, one_part(g->part_o[i], part));
     lathe__dist_put(&c, one_part(g->part_rows[i], part));
-    if (beside)
-        lathe__dist_go_beside(w);
+    if (on_second)
+        lathe__dist_take_second(w);
     const lathe_status status = launch_part(w, g, i, &c, &l);
-    lathe__dist_go_back(w);
+    lathe__dist_take_first(w);
     return status;
 }
 
@@ -336,7 +336,8 @@ static lathe_status finish_backward(struct walk *w, struct ring *g, const struct
     return LATHE_OK;
 }
 
-/* Behind step s of a backward pass: its sums follow their keys, on the side, up to where it is marked. */
+/* Behind step s of a backward pass: its sums follow their keys, on the stream of what is sent, up to the
+ * mark. */
 static lathe_status pass_sums(struct walk *w, struct ring *g, int s)
 {
     const int here = s % 2;
@@ -347,10 +348,10 @@ static lathe_status pass_sums(struct walk *w, struct ring *g, int s)
         g->has_k[i] = true;
     if (s + 1 == w->d->t.ranks)
         return s > 0 ? send_home(w, g, here) : LATHE_OK;
-    TRY(lathe__dist_side_waits(w));
-    TRY(pass_on(w, g->sum, here, g->holder, lathe__dist_side(w)));
+    TRY(lathe__dist_comm_waits(w));
+    TRY(pass_on(w, g->sum, here, g->holder, lathe__dist_comm_stream(w)));
     g->arrived = false;
-    return lathe__dist_mark_side(w);
+    return lathe__dist_mark_comm(w);
 }
 
 static lathe_status step(struct walk *w, struct ring *g, int s)
@@ -358,13 +359,13 @@ static lathe_status step(struct walk *w, struct ring *g, int s)
     const int here = s % 2;
     const bool last = s + 1 == w->d->t.ranks;
     if (!last) { /* behind what was computed with the keys that are overwritten */
-        TRY(lathe__dist_side_waits(w));
-        TRY(pass_on(w, g->key, here, g->holder, lathe__dist_side(w)));
+        TRY(lathe__dist_comm_waits(w));
+        TRY(pass_on(w, g->key, here, g->holder, lathe__dist_comm_stream(w)));
     }
     TRY(compute(w, g, here));
     TRY(await_sums(w, g)); /* of which there is a mark, ahead of that of the keys */
     if (!last)
-        TRY(lathe__dist_wait_for_side(w));
+        TRY(lathe__dist_wait_for_comm(w));
     return w->d->pass == LATHE_BACKWARD ? pass_sums(w, g, s) : LATHE_OK;
 }
 
@@ -376,7 +377,7 @@ static lathe_status steps(struct walk *w)
     w->shares = true;
     TRY(lathe__dist_clear_shares(w));
     TRY(make_keys(w, &g));
-    TRY(lathe__dist_beside_waits(w));
+    TRY(lathe__dist_second_waits(w));
     if (backward)
         make_sums(w, &g);
     else
@@ -387,7 +388,7 @@ static lathe_status steps(struct walk *w)
     }
     if (backward)
         return finish_backward(w, &g, ranks > 1 ? g.home[1] : g.sum[0]);
-    TRY(lathe__dist_wait_for_beside(w));
+    TRY(lathe__dist_wait_for_second(w));
     return finish_forward(w, &g);
 }
 

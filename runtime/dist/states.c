@@ -6,10 +6,10 @@
  * is nothing, has its o at once. Backward the same from the end: dS ahead is T' dS behind + C, where C is the
  * gradient of a shard behind which nothing counts.
  *
- * Where options.parallel asks for it, a forward pass goes through the tokens of a rank once, and that waits
- * for nobody: o = o0 + r S for a row r of each token, since each column of S goes its way alone and adds up
- * with what tokens write. So d columns more, which begin with the unit matrix and write nothing, leave r and
- * T beside o0 and B.
+ * Where options.parallel_states asks for it, a forward pass goes through the tokens of a rank once, and that
+ * waits for nobody: o = o0 + r S for a row r of each token, since each column of S goes its way alone and
+ * adds up with what tokens write. So d columns more, which begin with the unit matrix and write nothing,
+ * leave r and T beside o0 and B.
  */
 #include "runtime/dist/dist.h"
 #include "gen/linear/carry.h"
@@ -333,10 +333,10 @@ static void describe_states(struct walk *w, struct lead *l)
         l->like[s] =
             (struct tensor){.name = "", .dtype = lathe__dist_wide(v.dtype), .ndim = s == STATE ? 4 : 3};
         memcpy(l->like[s].shape, shape, sizeof shape);
-        if ((s == STATE && !w->d->o.parallel) || l->norm)
+        if ((s == STATE && !w->d->o.parallel_states) || l->norm)
             l->left[s] = for_ranks(w, l->like[s]);
     }
-    if (w->d->o.parallel) {
+    if (w->d->o.parallel_states) {
         place_both(w, l);
         return;
     }
@@ -504,7 +504,7 @@ static lathe_status backward(struct walk *w)
 
 static lathe_status steps(struct walk *w)
 {
-    if (w->d->o.parallel)
+    if (w->d->o.parallel_states)
         return forward_parallel(w);
     return w->d->pass == LATHE_BACKWARD ? backward(w) : forward(w);
 }

@@ -69,7 +69,7 @@ static void count(struct lathe_dist *d, const lathe_spec *spec, const struct cal
 
 size_t lathe__dist_bytes(const struct lathe_dist *d)
 {
-    return d->bytes + d->kernel_bytes * (lathe__dist_has_beside(d, d->scheme) ? 2 : 1);
+    return d->bytes + d->kernel_bytes * (lathe__dist_has_second(d, d->scheme) ? 2 : 1);
 }
 
 lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lathe_pass pass,
@@ -86,7 +86,7 @@ lathe_status lathe__dist_launch_spec(struct walk *w, const lathe_spec *spec, lat
     }
     const struct seam *const seam = w->d->seam;
     const lathe_kernel *const kernel = w->d->kernel[w->next++];
-    void *const workspace = w->base + w->d->bytes + (w->beside ? w->d->kernel_bytes : 0);
+    void *const workspace = w->base + w->d->bytes + (w->on_second ? w->d->kernel_bytes : 0);
     return seam ? seam->launch(seam->user, kernel, arg, c->n, workspace, w->stream, w->err)
                 : lathe_launch(kernel, arg, c->n, workspace, w->stream, w->err);
 }

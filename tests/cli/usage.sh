@@ -94,8 +94,8 @@ expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem h=4,q=1
 expect 0 'scheme keys, rank 0 of 3' '' "$LATHE" explain causal --problem b=2,h=4,q=1,d=16,pages=i32,most=7,page=16,pool=14,used_kv=i32 --ranks 3
 expect 0 'is not taken: ranks have no gradients of keys in pages' '' "$LATHE" explain causal --problem h=4,q=64,d=16,page=16 --ranks 2 --pass backward
 expect 0 'scheme states, rank 0 of 4' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 4 --pass backward
-expect 0 'parallel: all ranks compute' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 2
-expect 0 'parallel: with normalise o is divided' '' "$LATHE" explain linear_elu --problem h=4,t=64,d=16 --ranks 2
+expect 0 'parallel states: all ranks compute' '' "$LATHE" explain gated_delta --problem h=4,t=64,d=16 --ranks 2
+expect 0 'parallel_states: with normalise o is divided' '' "$LATHE" explain linear_elu --problem h=4,t=64,d=16 --ranks 2
 expect 0 'each rank calls it with its own rows' '' "$LATHE" explain rms_norm --ranks 2
 expect 2 '' '--ranks: expected a whole number from 1 to 256' "$LATHE" explain causal --ranks 257
 expect 2 '' '--ranks: expected a whole number from 1 to 256' "$LATHE" explain causal --ranks 0

@@ -53,7 +53,7 @@ static void sweep(const struct sweep *s)
         b.options.scheme = s->scheme;
         b.options.whole_q = s->whole_q;
         b.options.shards = s->zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
-        b.options.parallel = s->parallel;
+        b.options.parallel_states = s->parallel;
         whole(&b, LATHE_FORWARD);
         if (s->backward)
             whole(&b, LATHE_BACKWARD);
@@ -217,7 +217,9 @@ TEST(what_is_refused_says_why)
              LATHE_UNSUPPORTED);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = (lathe_scheme)77}, "dist: scheme: expected 0 to"),
              LATHE_ARG);
-    CHECK_EQ(refuse(&b, &(lathe_dist_options){.side = (lathe_stream)&b, .beside = (lathe_stream)&b},
+    CHECK_EQ(refuse(&b,
+                    &(lathe_dist_options){.comm_stream = (lathe_stream)&b,
+                                          .second_compute_stream = (lathe_stream)&b},
                     "rank 0 of 3"), /* schemes that are refused on the way have no streams */
              LATHE_OK);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_ZIGZAG, .kv_tokens = tokens},
@@ -371,7 +373,7 @@ TEST(f32_and_bf16)
             struct bench b;
             open_bench_of(&b, spec, TOKENS, i < 6 ? LATHE_F32 : LATHE_BF16);
             b.options.scheme = scheme;
-            b.options.parallel = i % 6 == 5;
+            b.options.parallel_states = i % 6 == 5;
             b.options.whole_q = scheme == LATHE_SCHEME_KEYS;
             whole(&b, LATHE_FORWARD);
             if (pass)
@@ -484,7 +486,7 @@ TEST(gather_by_groups_of_heads)
         b.options.scheme = LATHE_SCHEME_GATHER;
         b.options.shards = zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
         if (way & 4)
-            b.options.side =
+            b.options.comm_stream =
                 (void *)&b; /* two sets of buffers take turns; the host device has one order of things */
         else
             b.options.heads_at_once = 1;

@@ -24,7 +24,7 @@ TEST(states_of_strong_gates_and_of_none)
                 dtype_store(gate->arg.dtype, gate->arg.data, k, GATE[form % 4 < 3 ? form % 4 : k / 3 % 3]);
             if (form & 4)
                 find(&b, "state")->name[0] = find(&b, "state_out")->name[0] = '-';
-            b.options.parallel = form & 8 ? 1 : 0;
+            b.options.parallel_states = form & 8 ? 1 : 0;
             whole(&b, LATHE_FORWARD);
             for (int ranks = 2; ranks <= MOST_OF_RANKS; ranks += 2) {
                 run(&b, ranks, EDGE[ranks - 1], EDGE[ranks - 1]);
@@ -56,23 +56,26 @@ static void refuse_parallel(const char *spec, int64_t d_v, lathe_dtype dtype, la
     struct bench b;
     open_bench_sized(&b, spec, TOKENS, H_KV, d_v, dtype);
     b.pass = pass;
-    CHECK_EQ(refuse(&b, &(lathe_dist_options){.parallel = 1}, why), LATHE_UNSUPPORTED);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.parallel_states = 1}, why), LATHE_UNSUPPORTED);
     close_bench(&b);
 }
 
 TEST(what_is_not_computed_in_parallel_says_why)
 {
-    refuse_parallel("linear_elu", D, LATHE_F64, LATHE_FORWARD, "parallel: with normalise o is divided");
-    refuse_parallel("mamba2", D, LATHE_F64, LATHE_FORWARD, "parallel: output_mod makes something of o");
-    refuse_parallel("gdn2", D, LATHE_F64, LATHE_FORWARD, "parallel: value_mod would be applied to rows");
-    refuse_parallel("hgrn", D, LATHE_F64, LATHE_FORWARD, "parallel: its decay is by value channel");
+    refuse_parallel("linear_elu", D, LATHE_F64, LATHE_FORWARD,
+                    "parallel_states: with normalise o is divided");
+    refuse_parallel("mamba2", D, LATHE_F64, LATHE_FORWARD,
+                    "parallel_states: output_mod makes something of o");
+    refuse_parallel("gdn2", D, LATHE_F64, LATHE_FORWARD,
+                    "parallel_states: value_mod would be applied to rows");
+    refuse_parallel("hgrn", D, LATHE_F64, LATHE_FORWARD, "parallel_states: its decay is by value channel");
     refuse_parallel("return linear_attention { inputs = { w = tensor('float', 'h', 'd_v') },\n"
                     "  delta = function(at, x) return x.w(at.h, 0) end }",
-                    D, LATHE_F64, LATHE_FORWARD, "parallel: it has an input over d_v");
+                    D, LATHE_F64, LATHE_FORWARD, "parallel_states: it has an input over d_v");
     refuse_parallel("return linear_attention { delta = function(at) return 8.0 / f32(at.d_v) end }", D,
-                    LATHE_F64, LATHE_FORWARD, "parallel: line 1 of the spec reads at.d_v");
-    refuse_parallel("kda", D, LATHE_F16, LATHE_FORWARD, "parallel: what strong gates leave of a row");
-    refuse_parallel("kda", 256, LATHE_BF16, LATHE_FORWARD, "parallel: d + d_v is");
-    refuse_parallel("kda", D, LATHE_F64, LATHE_BACKWARD, "parallel is of the forward pass");
-    refuse_parallel("causal", D, LATHE_F64, LATHE_FORWARD, "parallel is of scheme states");
+                    LATHE_F64, LATHE_FORWARD, "parallel_states: line 1 of the spec reads at.d_v");
+    refuse_parallel("kda", D, LATHE_F16, LATHE_FORWARD, "parallel_states: what strong gates leave of a row");
+    refuse_parallel("kda", 256, LATHE_BF16, LATHE_FORWARD, "parallel_states: d + d_v is");
+    refuse_parallel("kda", D, LATHE_F64, LATHE_BACKWARD, "parallel_states is of the forward pass");
+    refuse_parallel("causal", D, LATHE_F64, LATHE_FORWARD, "parallel_states is of scheme states");
 }

@@ -44,7 +44,7 @@ struct record { /* of one rank */
 /* ---- recording --------------------------------------------------------------------------------------------
  */
 
-static const char *const STREAM_NAME[STREAMS] = {"stream", "side", "beside"};
+static const char *const STREAM_NAME[STREAMS] = {"first stream", "stream of what is sent", "second stream"};
 static char handle[STREAMS]; /* streams 1 and 2 are their addresses, stream 0 is NULL */
 
 static int stream_of(lathe_stream stream)
@@ -286,9 +286,9 @@ static lathe_status launch_recorded(struct part *p, lathe_dist *dist, void *work
 struct problem_of_streams {
     const char *spec;
     lathe_scheme scheme;
-    bool zigzag, side, beside;
+    bool zigzag, comm, second;
     int64_t heads_at_once;
-    bool idle_beside;  /* the scheme puts nothing there */
+    bool idle_second;  /* the scheme puts nothing there */
     size_t most_bytes; /* beyond which parts are merged as they come */
 };
 
@@ -306,8 +306,8 @@ static void streams_of(const struct problem_of_streams *p)
                 b.launch = launch_recorded;
                 b.options.scheme = p->scheme;
                 b.options.shards = p->zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
-                b.options.side = p->side ? (lathe_stream)&handle[1] : NULL;
-                b.options.beside = p->beside ? (lathe_stream)&handle[2] : NULL;
+                b.options.comm_stream = p->comm ? (lathe_stream)&handle[1] : NULL;
+                b.options.second_compute_stream = p->second ? (lathe_stream)&handle[2] : NULL;
                 b.options.heads_at_once = (int32_t)p->heads_at_once;
                 b.options.most_bytes = p->most_bytes;
                 for (int k = 0; k <= pass; k++)
@@ -321,8 +321,8 @@ static void streams_of(const struct problem_of_streams *p)
             printf(" %d on the %s", used[s], STREAM_NAME[s]);
         printf("\n");
         CHECK(used[0] > 0);
-        CHECK_EQ(used[1] > 0, p->side);
-        CHECK_EQ(used[2] > 0, pass == 0 && p->beside && !p->idle_beside);
+        CHECK_EQ(used[1] > 0, p->comm);
+        CHECK_EQ(used[2] > 0, pass == 0 && p->second && !p->idle_second);
     }
 }
 
@@ -336,20 +336,20 @@ static void streams_of(const struct problem_of_streams *p)
 #define RING   .scheme = LATHE_SCHEME_RING
 #define HEADS  .scheme = LATHE_SCHEME_HEADS
 STREAMS_OF(gather_on_one_stream, GATHER, .spec = "causal", .zigzag = true)
-STREAMS_OF(gather_with_a_side, GATHER, .spec = "alibi", .zigzag = true, .side = true)
-STREAMS_OF(gather_with_calls_beside, GATHER, .spec = "causal", .zigzag = true, .beside = true)
-STREAMS_OF(gather_with_both, GATHER, .spec = "causal", .zigzag = true, .side = true, .beside = true)
-STREAMS_OF(gather_of_single_heads, GATHER, .spec = "sinks", .side = true, .beside = true, .heads_at_once = 1)
+STREAMS_OF(gather_that_sends_on_its_own_stream, GATHER, .spec = "alibi", .zigzag = true, .comm = true)
+STREAMS_OF(gather_with_calls_on_two_streams, GATHER, .spec = "causal", .zigzag = true, .second = true)
+STREAMS_OF(gather_with_both, GATHER, .spec = "causal", .zigzag = true, .comm = true, .second = true)
+STREAMS_OF(gather_of_single_heads, GATHER, .spec = "sinks", .comm = true, .second = true, .heads_at_once = 1)
 STREAMS_OF(ring_on_one_stream, RING, .spec = "causal", .zigzag = true)
-STREAMS_OF(ring_with_a_side, RING, .spec = "causal", .zigzag = true, .side = true)
-STREAMS_OF(ring_with_calls_beside, RING, .spec = "sinks", .zigzag = true, .beside = true)
-STREAMS_OF(ring_with_both, RING, .spec = "alibi", .zigzag = true, .side = true, .beside = true)
-STREAMS_OF(ring_that_merges, RING, .spec = "sinks", .zigzag = true, .side = true, .beside = true,
+STREAMS_OF(ring_that_sends_on_its_own_stream, RING, .spec = "causal", .zigzag = true, .comm = true)
+STREAMS_OF(ring_with_calls_on_two_streams, RING, .spec = "sinks", .zigzag = true, .second = true)
+STREAMS_OF(ring_with_both, RING, .spec = "alibi", .zigzag = true, .comm = true, .second = true)
+STREAMS_OF(ring_that_merges, RING, .spec = "sinks", .zigzag = true, .comm = true, .second = true,
            .most_bytes = 1)
-STREAMS_OF(ring_of_one_piece, RING, .spec = "full", .side = true, .beside = true)
-STREAMS_OF(heads_on_one_stream, HEADS, .spec = "causal", .zigzag = true, .beside = true, .idle_beside = true)
-STREAMS_OF(heads_with_a_side, HEADS, .spec = "alibi", .zigzag = true, .side = true)
-STREAMS_OF(heads_of_one_piece, HEADS, .spec = "sinks", .side = true)
+STREAMS_OF(ring_of_one_piece, RING, .spec = "full", .comm = true, .second = true)
+STREAMS_OF(heads_on_one_stream, HEADS, .spec = "causal", .zigzag = true, .second = true, .idle_second = true)
+STREAMS_OF(heads_that_send_on_their_own_stream, HEADS, .spec = "alibi", .zigzag = true, .comm = true)
+STREAMS_OF(heads_of_one_piece, HEADS, .spec = "sinks", .comm = true)
 
 /* ---- how much of each -------------------------------------------------------------------------------------
  */

@@ -1,18 +1,18 @@
 /*
- * side.c: further streams, the caller's: one on which keys travel while others are computed (options.side),
- * one for every other call (options.beside). Out: events by which streams wait for each other. On the host
- * device there is one order of things.
+ * streams.c: streams of the caller's beside that of the launch: one for what is sent and received
+ * (options.comm_stream), one for every other call (options.second_compute_stream). Out: events by which
+ * streams wait for each other. On the host device there is one order of things.
  */
 #include "runtime/dist/dist.h"
 #include "runtime/driver/driver.h"
 #include "runtime/jit/jit.h"
 
-enum { STREAM, SIDE, BESIDE };
-enum { WITHOUT_TIME = 2 }; /* CU_EVENT_DISABLE_TIMING */
+enum { OF_FIRST, OF_COMM, OF_SECOND }; /* events, by the stream that records them */
+enum { WITHOUT_TIME = 2 };             /* CU_EVENT_DISABLE_TIMING */
 
-bool lathe__dist_has_beside(const struct lathe_dist *d, const struct scheme *scheme)
+bool lathe__dist_has_second(const struct lathe_dist *d, const struct scheme *scheme)
 {
-    return d->o.beside && scheme->has_beside && d->pass == LATHE_FORWARD;
+    return d->o.second_compute_stream && scheme->overlaps_calls && d->pass == LATHE_FORWARD;
 }
 
 static lathe_status make_events(struct lathe_dist *d, const struct driver *driver, lathe_error *err)
@@ -23,11 +23,12 @@ static lathe_status make_events(struct lathe_dist *d, const struct driver *drive
     return LATHE_OK;
 }
 
-lathe_status lathe__dist_side_open(struct lathe_dist *d, lathe_error *err)
+lathe_status lathe__dist_streams_open(struct lathe_dist *d, lathe_error *err)
 {
     const struct driver *driver = d->ctx->driver;
     bool pushed = false;
-    if (!driver || ((!d->o.side || !d->scheme->has_side) && !lathe__dist_has_beside(d, d->scheme)))
+    if (!driver ||
+        ((!d->o.comm_stream || !d->scheme->overlaps_comm) && !lathe__dist_has_second(d, d->scheme)))
         return LATHE_OK;
     if (!driver->cuEventCreate || !driver->cuEventRecord || !driver->cuEventDestroy ||
         !driver->cuStreamWaitEvent)
@@ -39,7 +40,7 @@ lathe_status lathe__dist_side_open(struct lathe_dist *d, lathe_error *err)
     return status;
 }
 
-void lathe__dist_side_close(struct lathe_dist *d)
+void lathe__dist_streams_close(struct lathe_dist *d)
 {
     bool pushed = false;
     if (!d->event[0] || lathe__context_enter(d->ctx->driver, d->ctx->context, &pushed, NULL) != LATHE_OK)
@@ -57,37 +58,37 @@ static bool are_apart(const struct walk *w)
     return !w->dry && (w->d->event[EVENTS - 1] || w->d->seam);
 }
 
-static bool has_side(const struct walk *w)
+static bool has_comm_stream(const struct walk *w)
 {
-    return are_apart(w) && w->d->o.side && w->d->scheme->has_side;
+    return are_apart(w) && w->d->o.comm_stream && w->d->scheme->overlaps_comm;
 }
 
-static bool has_beside(const struct walk *w)
+static bool has_second(const struct walk *w)
 {
-    return are_apart(w) && lathe__dist_has_beside(w->d, w->d->scheme);
+    return are_apart(w) && lathe__dist_has_second(w->d, w->d->scheme);
 }
 
-lathe_stream lathe__dist_side(const struct walk *w)
+lathe_stream lathe__dist_comm_stream(const struct walk *w)
 {
-    return has_side(w) ? w->d->o.side : w->stream;
+    return has_comm_stream(w) ? w->d->o.comm_stream : w->stream;
 }
 
-/* That of the launch; calls beside it are only ever a few lines long. */
-void lathe__dist_go_beside(struct walk *w)
+/* Whoever takes the second stream gives it back a few lines later. */
+void lathe__dist_take_second(struct walk *w)
 {
-    if (!has_beside(w))
+    if (!has_second(w))
         return;
-    w->main = w->stream;
-    w->stream = w->d->o.beside;
-    w->beside = true;
+    w->first = w->stream;
+    w->stream = w->d->o.second_compute_stream;
+    w->on_second = true;
 }
 
-void lathe__dist_go_back(struct walk *w)
+void lathe__dist_take_first(struct walk *w)
 {
-    if (!w->beside)
+    if (!w->on_second)
         return;
-    w->stream = w->main;
-    w->beside = false;
+    w->stream = w->first;
+    w->on_second = false;
 }
 
 /* ---- what waits for what ----------------------------------------------------------------------------------
@@ -118,41 +119,41 @@ static lathe_status after(struct walk *w, int which, lathe_stream earlier, lathe
     return wait_for(w, which, later);
 }
 
-lathe_status lathe__dist_beside_waits(struct walk *w)
+lathe_status lathe__dist_second_waits(struct walk *w)
 {
-    return has_beside(w) ? after(w, STREAM, w->stream, w->d->o.beside) : LATHE_OK;
+    return has_second(w) ? after(w, OF_FIRST, w->stream, w->d->o.second_compute_stream) : LATHE_OK;
 }
 
-lathe_status lathe__dist_wait_for_beside(struct walk *w)
+lathe_status lathe__dist_wait_for_second(struct walk *w)
 {
-    return has_beside(w) ? after(w, BESIDE, w->d->o.beside, w->stream) : LATHE_OK;
+    return has_second(w) ? after(w, OF_SECOND, w->d->o.second_compute_stream, w->stream) : LATHE_OK;
 }
 
-/* Where there is no side, what it would do is done on the stream. */
-lathe_status lathe__dist_side_waits(struct walk *w)
+/* Where there is no stream for it, what is sent is sent on the first one. */
+lathe_status lathe__dist_comm_waits(struct walk *w)
 {
-    if (has_side(w))
-        TRY(after(w, STREAM, w->stream, w->d->o.side));
-    if (has_beside(w))
-        TRY(after(w, BESIDE, w->d->o.beside, lathe__dist_side(w)));
+    if (has_comm_stream(w))
+        TRY(after(w, OF_FIRST, w->stream, w->d->o.comm_stream));
+    if (has_second(w))
+        TRY(after(w, OF_SECOND, w->d->o.second_compute_stream, lathe__dist_comm_stream(w)));
     return LATHE_OK;
 }
 
-lathe_status lathe__dist_mark_side(struct walk *w)
+lathe_status lathe__dist_mark_comm(struct walk *w)
 {
-    return has_side(w) ? record(w, SIDE, w->d->o.side) : LATHE_OK;
+    return has_comm_stream(w) ? record(w, OF_COMM, w->d->o.comm_stream) : LATHE_OK;
 }
 
 lathe_status lathe__dist_wait_for_mark(struct walk *w)
 {
-    if (!has_side(w))
-        return lathe__dist_beside_waits(w);
-    TRY(wait_for(w, SIDE, w->stream));
-    return has_beside(w) ? wait_for(w, SIDE, w->d->o.beside) : LATHE_OK;
+    if (!has_comm_stream(w))
+        return lathe__dist_second_waits(w);
+    TRY(wait_for(w, OF_COMM, w->stream));
+    return has_second(w) ? wait_for(w, OF_COMM, w->d->o.second_compute_stream) : LATHE_OK;
 }
 
-lathe_status lathe__dist_wait_for_side(struct walk *w)
+lathe_status lathe__dist_wait_for_comm(struct walk *w)
 {
-    TRY(lathe__dist_mark_side(w));
+    TRY(lathe__dist_mark_comm(w));
     return lathe__dist_wait_for_mark(w);
 }
