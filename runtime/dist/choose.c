@@ -183,16 +183,33 @@ static void forget(struct lathe_dist *d)
    of a host or a GPU lies there: their addresses have at most 57 bits. */
 #define NOWHERE ((uintptr_t)1 << 62)
 
-static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const lathe_arg *args, int n,
-                               lathe_error *err)
+static lathe_status walk_dry(struct lathe_dist *d, lathe_scheme which, const lathe_arg *args, int n,
+                             lathe_error *err)
 {
     struct walk w = {.d = d, .dry = true, .base = (char *)NOWHERE, .err = err, .args = args, .n_args = n};
     forget(d);
-    TRY(check_scheme(d, which, err));
     TRY(SCHEME[which]->steps(&w));
     d->scheme = SCHEME[which];
     d->bytes = w.most;
     return LATHE_OK;
+}
+
+/* What a ring needs is known behind its steps alone, whose kernels have a workspace as well: where it is too
+   much, the other way of it is tried, and stays where it needs less. */
+static lathe_status try_scheme(struct lathe_dist *d, lathe_scheme which, const lathe_arg *args, int n,
+                               lathe_error *err)
+{
+    d->folds = false;
+    TRY(check_scheme(d, which, err));
+    TRY(walk_dry(d, which, args, n, err));
+    const size_t whole = lathe__dist_bytes(d);
+    if (which != LATHE_SCHEME_RING || d->pass != LATHE_FORWARD || d->o.most_bytes == 0 ||
+        whole <= d->o.most_bytes)
+        return LATHE_OK;
+    d->folds = true;
+    TRY(walk_dry(d, which, args, n, err));
+    d->folds = lathe__dist_bytes(d) < whole;
+    return d->folds ? LATHE_OK : walk_dry(d, which, args, n, err);
 }
 
 /* ---- which

@@ -72,6 +72,7 @@ struct lathe_dist {
     lathe_spec *map[MAPS];
     lathe_kernel **kernel;
     int n_kernels, n_sends;
+    bool folds;                 /* ring, forward: parts are merged as they come */
     int n_own;                  /* launches of the caller's spec among them */
     size_t sent;                /* bytes of a launch to other ranks */
     size_t moved;               /* bytes that launches of maps read and write */

@@ -21,7 +21,7 @@ struct ring {
     int number;                        /* of calls */
     struct tensor part_o[MOST_PIECES]; /* forward: parts of the rows of each piece of queries */
     struct tensor part_rows[MOST_PIECES];
-    bool folds;            /* there is room for three: what has been merged, a part, and the sum of both */
+    bool folds;            /* room for three: what has been merged, a part, and the sum of both */
     int made[MOST_PIECES]; /* parts of each piece of queries */
 };
 
@@ -82,22 +82,13 @@ enum { FOLDED = 3 }; /* places of parts that are merged as they come */
 /* All parts, or three where all are more than the caller has room for. */
 static void make_parts(struct walk *w, struct ring *g)
 {
-    const size_t used = w->used;
-    const size_t most = w->most;
-    const size_t bound = w->d->o.most_bytes;
     struct stretch q[MOST_PIECES];
     const int n = lathe__dist_pieces(w->d, false, w->d->t.rank, q);
-    int64_t parts = (int64_t)w->d->t.ranks * n;
-    for (bool fits = false; !fits;) {
-        w->used = used;
-        w->most = most;
-        for (int i = 0; i < n; i++) {
-            g->part_o[i] = lathe__dist_part_o(w, parts, q[i].n);
-            g->part_rows[i] = lathe__dist_part_rows(w, parts, q[i].n);
-        }
-        fits = bound == 0 || w->used <= bound || parts <= FOLDED;
-        parts = fits ? parts : FOLDED;
-        g->folds |= !fits;
+    const int64_t all = (int64_t)w->d->t.ranks * n;
+    g->folds = w->d->folds && all > FOLDED;
+    for (int i = 0; i < n; i++) {
+        g->part_o[i] = lathe__dist_part_o(w, g->folds ? FOLDED : all, q[i].n);
+        g->part_rows[i] = lathe__dist_part_rows(w, g->folds ? FOLDED : all, q[i].n);
     }
 }
 

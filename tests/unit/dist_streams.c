@@ -355,33 +355,44 @@ STREAMS_OF(heads_of_one_piece, HEADS, .spec = "sinks", .comm = true)
  */
 
 enum { OWN_K = B * H_KV * 12 * D * 8, OWN_LSE = B * H * 12 * 8, OWN_STATES = 3 * OWN_LSE }; /* bytes */
+enum { STATE = B * H * D * D * 8 };  /* of linear attention, and of what it is multiplied by */
+enum { OWN_V = B * H * 12 * D * 8 }; /* of it, whose v has all heads */
 
-struct bill { /* of a launch on rank 0 of two, causal */
+struct bill { /* of a launch on rank 0 of two, causal or gated_delta, whose states at both ends are given */
     lathe_scheme scheme;
     int pass;
     int messages, kernels, computing;
     int sent, moved; /* bytes */
+    bool parallel;
 };
 
 /* What a scheme takes is what it needs, and stays so. A copy reads and writes, a sum reads two. v has as many
    bytes as k, q and o of twice as many heads have twice as many. */
 static const struct bill BILL[] = {
     /* k and v to their place: 4 */
-    {LATHE_SCHEME_GATHER, 0, 2, 6, 2, 2 * OWN_K, 4 * OWN_K},
+    {LATHE_SCHEME_GATHER, 0, 2, 6, 2, 2 * OWN_K, 4 * OWN_K, false},
     /* and the shares of the later queries, over all keys: 8; of the earlier ones over a quarter: 3; what
        comes home: 4 */
-    {LATHE_SCHEME_GATHER, 1, 4, 14, 2, 4 * OWN_K, 19 * OWN_K},
+    {LATHE_SCHEME_GATHER, 1, 4, 14, 2, 4 * OWN_K, 19 * OWN_K, false},
     /* half of q, k, v, o and lse is sent, all of them are copied */
-    {LATHE_SCHEME_HEADS, 0, 10, 21, 1, 3 * OWN_K + OWN_LSE / 2, 12 * OWN_K + 2 * OWN_LSE},
-    {LATHE_SCHEME_HEADS, 1, 20, 41, 1, 6 * OWN_K + OWN_LSE, 24 * OWN_K + 4 * OWN_LSE},
+    {LATHE_SCHEME_HEADS, 0, 10, 21, 1, 3 * OWN_K + OWN_LSE / 2, 12 * OWN_K + 2 * OWN_LSE, false},
+    {LATHE_SCHEME_HEADS, 1, 20, 41, 1, 6 * OWN_K + OWN_LSE, 24 * OWN_K + 4 * OWN_LSE, false},
     /* 5 of 8 pairs of pieces are alive */
-    {LATHE_SCHEME_RING, 0, 1, 9, 7, 2 * OWN_K, 4 * OWN_K},
+    {LATHE_SCHEME_RING, 0, 1, 9, 7, 2 * OWN_K, 4 * OWN_K, false},
     /* keys, their sums, and those that come home; k and v: 4, 5 shares of dk, dv and dq that begin a sum (2
        each) or not: 26; what goes home: 8, dq: 4 */
-    {LATHE_SCHEME_RING, 1, 3, 27, 5, 6 * OWN_K, 42 * OWN_K},
+    {LATHE_SCHEME_RING, 1, 3, 27, 5, 6 * OWN_K, 42 * OWN_K, false},
     /* all queries of a rank */
-    {LATHE_SCHEME_KEYS, 0, 1, 2, 2, 4 * OWN_K + 2 * OWN_STATES, 0},
-    {LATHE_SCHEME_KEYS, 1, 2, 3, 1, 4 * OWN_K, 16 * OWN_K},
+    {LATHE_SCHEME_KEYS, 0, 1, 2, 2, 4 * OWN_K + 2 * OWN_STATES, 0, false},
+    {LATHE_SCHEME_KEYS, 1, 2, 3, 1, 4 * OWN_K, 16 * OWN_K, false},
+    /* B and T are sent. 0 and the unit matrix for the calls that leave them: 2; into the walk along both
+       ranks, the own one, and out: 6; a step is a product, a sum and a copy: 8. Numbers: zeros of all places
+     */
+    {LATHE_SCHEME_STATES, 0, 2, 19, 3, 2 * STATE, 24 * STATE + 9 * 8, false},
+    /* the same, of one call; v and columns of 0 beside it, which are copied: 3 rows, o = o0 + r S: 3 and S */
+    {LATHE_SCHEME_STATES, 0, 1, 21, 1, 2 * STATE, 25 * STATE + 6 * OWN_V + 12 * 8, true},
+    /* B, T and C; the walk forward ends at the own rank: 4, that back is as long as forward: 22; and 3 */
+    {LATHE_SCHEME_STATES, 1, 3, 23, 4, 3 * STATE, 29 * STATE + 9 * 8, false},
 };
 
 TEST(launches_messages_and_bytes)
@@ -390,16 +401,19 @@ TEST(launches_messages_and_bytes)
     for (size_t i = 0; i < sizeof BILL / sizeof *BILL; i++) {
         const struct bill *l = &BILL[i];
         const bool keys = l->scheme == LATHE_SCHEME_KEYS;
+        const bool states = l->scheme == LATHE_SCHEME_STATES;
+        const char *const spec = states ? "gated_delta" : "causal";
         char expected[256];
         struct bench b;
-        open_bench(&b, "causal", TOKENS);
+        open_bench(&b, spec, TOKENS);
         b.options.scheme = l->scheme;
+        b.options.parallel_states = l->parallel;
         b.options.whole_q = keys;
-        b.options.shards = keys ? LATHE_SHARDS_CONTIGUOUS : LATHE_SHARDS_ZIGZAG;
+        b.options.shards = keys || states ? LATHE_SHARDS_CONTIGUOUS : LATHE_SHARDS_ZIGZAG;
         for (int pass = 0; pass <= l->pass; pass++)
             whole(&b, (lathe_pass)pass);
         run(&b, 2, edge, edge);
-        compare(&b, "causal", 1e-9);
+        compare(&b, spec, 1e-8);
         snprintf(
             expected, sizeof expected,
             "shards: a launch sends %d bytes to other ranks in %d calls, launches %d kernels, of which %d "
@@ -408,4 +422,130 @@ TEST(launches_messages_and_bytes)
         CHECK_HAS(b.info, expected);
         close_bench(&b);
     }
+}
+
+/* ---- what is said and what is sent ------------------------------------------------------------------------
+ */
+
+struct counted { /* a transport, and what goes through it */
+    lathe_transport real;
+    size_t sent, received; /* bytes to and from other ranks */
+    int calls;
+};
+
+static size_t of_others(const struct counted *c, const size_t *bytes)
+{
+    size_t sum = 0;
+    for (int32_t r = 0; r < c->real.ranks; r++)
+        sum += r == c->real.rank ? 0 : bytes[r];
+    return sum;
+}
+
+static lathe_status count_all_gather(void *user, void *to, const size_t *place, const size_t *bytes,
+                                     const void *from, lathe_stream on, lathe_error *err)
+{
+    struct counted *c = user;
+    c->calls++;
+    c->sent += bytes[c->real.rank] * (size_t)(c->real.ranks - 1);
+    c->received += of_others(c, bytes);
+    return c->real.all_gather(c->real.user, to, place, bytes, from, on, err);
+}
+
+static lathe_status count_all_to_all(void *user, void *to, const size_t *to_place, const size_t *to_bytes,
+                                     const void *from, const size_t *from_place, const size_t *from_bytes,
+                                     lathe_stream on, lathe_error *err)
+{
+    struct counted *c = user;
+    c->calls++;
+    c->sent += of_others(c, from_bytes);
+    c->received += of_others(c, to_bytes);
+    return c->real.all_to_all(c->real.user, to, to_place, to_bytes, from, from_place, from_bytes, on, err);
+}
+
+static lathe_status count_exchange(void *user, void *to, size_t to_bytes, int32_t from_rank, const void *from,
+                                   size_t from_bytes, int32_t to_rank, lathe_stream on, lathe_error *err)
+{
+    struct counted *c = user;
+    c->calls++;
+    c->sent += to_rank == c->real.rank ? 0 : from_bytes;
+    c->received += from_rank == c->real.rank ? 0 : to_bytes;
+    return c->real.exchange(c->real.user, to, to_bytes, from_rank, from, from_bytes, to_rank, on, err);
+}
+
+static lathe_status count_reduce_scatter(void *user, void *to, const void *from, const size_t *place,
+                                         const size_t *count, lathe_dtype dtype, lathe_stream on,
+                                         lathe_error *err)
+{
+    struct counted *c = user;
+    c->calls++;
+    c->sent += of_others(c, count) * lathe_dtype_size(dtype);
+    c->received += count[c->real.rank] * (size_t)(c->real.ranks - 1) * lathe_dtype_size(dtype);
+    return c->real.reduce_scatter(c->real.user, to, from, place, count, dtype, on, err);
+}
+
+static size_t all_sent, all_received; /* of all ranks, under the bench's lock */
+
+static lathe_status launch_counted(struct part *p, lathe_dist *dist, void *workspace, lathe_error *err)
+{
+    struct counted c = {.real = dist->t};
+    char expected[128];
+    dist->t.user = &c;
+    dist->t.all_gather = count_all_gather;
+    dist->t.all_to_all = count_all_to_all;
+    dist->t.exchange = count_exchange;
+    dist->t.reduce_scatter = count_reduce_scatter;
+    const lathe_status status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
+    dist->t = c.real;
+    snprintf(expected, sizeof expected, "a launch sends %zu bytes to other ranks in %d calls", c.sent,
+             c.calls);
+    CHECK_HAS(lathe_dist_info(dist), expected);
+    pthread_mutex_lock(&p->b->lock);
+    all_sent += c.sent;
+    all_received += c.received;
+    pthread_mutex_unlock(&p->b->lock);
+    return status;
+}
+
+/* Every scheme, both passes, over 1 to 4 ranks whose shards differ. */
+TEST_TIMEOUT(what_is_said_is_sent, 120)
+{
+    static const int64_t any[4][5] = {{0, 24}, {0, 9, 24}, {0, 0, 16, 24}, {0, 1, 8, 20, 24}};
+    static const int64_t even[4][5] = {{0, 24}, {0, 12, 24}, {0, 8, 16, 24}, {0, 6, 12, 18, 24}};
+    static const struct {
+        const char *spec;
+        lathe_scheme scheme;
+        bool zigzag, parallel;
+        size_t most_bytes;
+    } LIST[] = {{"sinks", LATHE_SCHEME_KEYS, false, false, 0},
+                {"sinks", LATHE_SCHEME_HEADS, false, false, 0},
+                {"alibi", LATHE_SCHEME_HEADS, true, false, 0},
+                {"sinks", LATHE_SCHEME_GATHER, false, false, 0},
+                {"causal", LATHE_SCHEME_GATHER, true, false, 0},
+                {"sinks", LATHE_SCHEME_RING, false, false, 0},
+                {"causal", LATHE_SCHEME_RING, true, false, 1},
+                {"gated_delta", LATHE_SCHEME_STATES, false, false, 0},
+                {"gated_delta", LATHE_SCHEME_STATES, false, true, 0},
+                {"linear_elu", LATHE_SCHEME_STATES, false, false, 0},
+                {"retention_linear", LATHE_SCHEME_STATES, false, false, 0}};
+    for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++)
+        for (int pass = 0; pass < (LIST[i].parallel ? 1 : 2); pass++)
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                struct bench b;
+                const int64_t *const edge = LIST[i].zigzag ? even[ranks - 1] : any[ranks - 1];
+                open_bench(&b, LIST[i].spec, TOKENS);
+                b.options.scheme = LIST[i].scheme;
+                b.options.whole_q = LIST[i].scheme == LATHE_SCHEME_KEYS;
+                b.options.shards = LIST[i].zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
+                b.options.parallel_states = LIST[i].parallel;
+                b.options.most_bytes = LIST[i].most_bytes;
+                b.launch = launch_counted;
+                all_sent = all_received = 0;
+                for (int k = 0; k <= pass; k++)
+                    whole(&b, (lathe_pass)k);
+                run(&b, ranks, edge, edge);
+                compare(&b, LIST[i].spec, 1e-8);
+                CHECK_EQ(all_sent, all_received);
+                CHECK_EQ(all_sent > 0, ranks > 1);
+                close_bench(&b);
+            }
 }
