@@ -146,7 +146,9 @@ forward_files() {
         for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
             gen $spec dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         done
+        [ $spec != fp8_cache ] || spills=80 # and the largest weight of a row
         gen $spec dtype=f16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # as many registers, but other conversions
+        [ $spec != fp8_cache ] || spills=32
         gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,d=128 sm_90a attention_decode
         gen $spec dtype=f32,h=16,q=4096,d=64 sm_80
         gen $spec dtype=f32,h=16,q=4096,d=128 sm_90a
@@ -206,6 +208,7 @@ narrow_files() { # k and v of 8 bits, where three blocks share a multiprocessor,
             [ $dims != d=256 ] || spills=96 # o and Q of 16 rows, as above,
             [ $spec$dims != fp8_cached=256 ] || spills=224 # and scales of 16 keys
             gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,k=f8e4m3,v=f8e4m3,page=64 sm_90a attention_decode_narrow
+            [ $spec$dims != fp8_cached=256 ] || spills=240 # and the largest weight of a row
             gen $spec dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims,k=i8,v=f8e4m3 sm_80 attention_decode_narrow
         done
     done

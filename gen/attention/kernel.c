@@ -128,9 +128,17 @@ static lathe_status run_passes(struct ir **w, lathe_dtype dtype, bool saves_stat
     } pass[] = {{"key_strides", key_strides_pass},   {"masked_once", masked_once_pass},
                 {"key_interval", key_interval_pass}, {"mask_blocks", mask_blocks_pass},
                 {"selected", selected_pass},         {"mask_reads", bounds_build_reads}};
+    if (dtype == LATHE_F16) {
+        factors_to_end(*w);
+        ir_passed(*w, "factors_to_end");
+    }
     if (!saves_states) {
         rescale_pass(*w, dtype);
         ir_passed(*w, "rescale");
+    }
+    if (dtype == LATHE_F16) {
+        weights_hold(*w);
+        ir_passed(*w, "hold_weights");
     }
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
         pass[i].run(*w);

@@ -91,6 +91,13 @@ void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size);
 /* Of rescale_pass. False: it may not wait, and nothing has changed. */
 bool defer_normaliser(struct ir *w, lathe_dtype dtype);
 
+/* ---- attention/hold_weights.c: weights that become f16 -------------------------------------------- */
+
+/* Before rescale_pass: factors of weights that all keys of a row have become factors of o. */
+void factors_to_end(struct ir *w);
+/* After it: where factors of keys are left, weights are divided by the largest of their row so far. */
+void weights_hold(struct ir *w);
+
 /* ---- attention/key_strides.c -------------------------------------------------------------------- */
 
 /* After rescale_pass: makes the formulas of the elements short, and fills w->lowered.key_stride. */

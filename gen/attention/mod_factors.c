@@ -80,16 +80,17 @@ static bool move(struct ir *w, enum mod which)
     return true;
 }
 
-/* Weights of f16 have no room for factors of any size, and keys that are values would want both. Few queries,
-   and any against keys in pages, are those of kernels that read 8 bits. */
+/* Keys that are values would want both. Few queries, and any against keys in pages, are those of kernels that
+   read 8 bits. Weights of f16 are divided by the largest of their row (hold_weights.c), for which values that
+   are not in pages have another way, ahead of the kernel. */
 static bool is_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                       enum mod which)
 {
     const lathe_dtype q = problem->dtype[DTYPE_Q];
     const bool few = (lathe__lengths(problem) & LENGTHS_FEW_QUERIES) != 0;
-    const bool has_room =
-        q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY) || (q == LATHE_F32 && problem->paged);
-    return !ir->v_is_k && has_room && (few || problem->paged) && ir->mod[which].n_stages > 0 &&
+    const bool of_use =
+        q == LATHE_BF16 || (q == LATHE_F16 && which == MOD_KEY) || (q != LATHE_F64 && problem->paged);
+    return !ir->v_is_k && of_use && (few || problem->paged) && ir->mod[which].n_stages > 0 &&
            lathe__narrow_dtype(sig, problem, which == MOD_KEY ? "k" : "v") != LATHE_NONE;
 }
 

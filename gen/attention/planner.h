@@ -36,6 +36,10 @@ bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, cha
 bool plan_serves_any_batch(const struct kernel_request *r, char *why);
 /* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
 bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
+/* Of templates that read k or v of 8 bits as they lie: is one of them so? And are rows of those that are as
+   the kernel reads them: multiples of `step` numbers, without a mod? */
+bool plan_is_narrow(const struct kernel_request *r, char *why);
+bool plan_narrow_rows_fit(const struct kernel_request *r, int step, char *why);
 /* Is each element of a row made from itself alone? */
 bool plan_stage_is_of_elements(const struct ir *ir, const struct ir_stage *stage);
 /* What common/mma_f32.cuh does, for `lathe explain`. */

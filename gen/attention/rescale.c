@@ -578,7 +578,11 @@ void rescale_say(const struct ir *w, bool optimistic, char *out, size_t size)
             "the end");
         break;
     case ROWS_EXACT:
-        snprintf(out, size, "exact: every tile as online_fwd says, for %s", p->why);
+        snprintf(out, size, "exact: every tile as online_fwd says%s%s%s", p->why[0] ? ", for " : "", p->why,
+                 p->held
+                     ? "; weights are divided by the largest of their row so far, since f16 has no room for "
+                       "factors of keys of any size"
+                     : "");
         break;
     }
 }

@@ -26,7 +26,8 @@ struct rescale {
     bool masked_once;  /* an element of a dead pair is set to `dead` in pass 0, and nothing else has to be
                         selected */
     double dead;
-    bool unheld;   /* weights in e4m3: they may be beyond its numbers, since nothing bounds them */
+    bool unheld;   /* weights in e4m3 or f16: they may be beyond its numbers, since nothing bounds them */
+    bool held;     /* weights in f16: divided by the largest of their row so far (attention/hold_weights.c) */
     char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
 };
 

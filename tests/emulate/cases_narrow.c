@@ -338,8 +338,8 @@ static void add_few_mods(struct case_list *list)
             case_add(list, &c);
         }
     for (int i = 0; i < COUNT(MODDED); i++)
-        for (int k = 0; k < 2; k++) {
-            struct test_case c = few(&MODDED[i], i + k, LATHE_BF16, 128, 64, k ? 80 : 90);
+        for (int k = 0; k < 3; k++) {
+            struct test_case c = few(&MODDED[i], i + k, k < 2 ? LATHE_BF16 : LATHE_F16, 128, 64, k ? 80 : 90);
             c.dtypes = OF[(i + k) % COUNT(OF)];
             c.without = k ? " cu_q cu_kv used_kv " : " cu_q cu_kv ";
             c.dim[SYM_SEQS] = c.dim[SYM_B] = 3;
@@ -448,12 +448,16 @@ static void add_latent_read(struct case_list *list)
 static void add_many_mods(struct case_list *list)
 {
     static const struct sequences OF[] = {{2, 90, 16, 12, " cu_q cu_kv "}, {3, 150, 32, 6, " cu_kv "}};
-    for (int i = 0; i < 2 * COUNT(MODDED); i++) {
-        struct test_case c =
-            of(&MODDED[i % COUNT(MODDED)], i, i % 3 ? LATHE_BF16 : LATHE_F32, 64, 64, i % 2 ? 90 : 80);
+    for (int i = 0; i < 3 * COUNT(MODDED); i++) {
+        const bool half = i >= 2 * COUNT(MODDED);
+        struct test_case c = of(&MODDED[i % COUNT(MODDED)], i,
+                                half    ? LATHE_F16
+                                : i % 3 ? LATHE_BF16
+                                        : LATHE_F32,
+                                64, 64, i % 2 ? 90 : 80);
         c.template_name = NARROW_FWD;
         c.dtypes = i % 2 ? "k=f8e4m3,v=i8" : "k=i8,v=f8e4m3";
-        shape_sequences(&c, &OF[i / COUNT(MODDED)], 200);
+        shape_sequences(&c, &OF[half ? 0 : i / COUNT(MODDED)], 200);
         case_add(list, &c);
     }
 }
@@ -499,6 +503,81 @@ static void add_appended(struct case_list *list)
     }
 }
 
+/* ---- queries of f16, whose weights have scales far from 1 ------------------------------------------------
+ */
+
+/* Factors of weights by key, far below what f16 holds and far above: o is brought back behind them. */
+#define FACTORED(of, least, most, back)                                                                      \
+    "return attention { " of "inputs = { vs = tensor('f32', 'b', 'h_kv', 'kv') }, mask_mod = causal,\n"      \
+    "  online_func = softmax_times(function(at, x)\n"                                                        \
+    "    return x.vs(at.b, at.h_kv, at.kv) * where(eq(at.h % 2, 0), " least ", " most ") end),\n"            \
+    "  output_mod = function(o, at) return o * where(eq(at.h % 2, 0), " back " end }\n"
+static const struct inline_spec FACTORED_LATENTS = {"factors_of_latents",
+                                                    FACTORED("v = 'k', ", "1e-7", "1e6", "1e7, 1e-6)")};
+static const struct inline_spec FACTORS[] = {
+    {"small_factors", FACTORED("", "1e-5", "1e-7", "1e5, 1e7)")},
+    {"far_factors", FACTORED("", "1e-12", "1e7", "1e12, 1e-7)")},
+    {"factor_of_head", /* the same for a row: one of o */
+     "return attention { inputs = { vs = tensor('f32', 'h_kv') }, mask_mod = causal,\n"
+     "  online_func = softmax_times(function(at, x) return x.vs(at.h_kv) * 1e-9 end),\n"
+     "  output_mod = function(o) return o * 1e9 end }\n"},
+    {"factors_of_sigmoid", /* weights without row states */
+     "return attention { inputs = { vs = tensor('f32', 'kv') },\n"
+     "  online_func = online_func { online_rowscales = {}, online_fwd = function(s, r, at, x)\n"
+     "    return sigmoid(s) * x.vs(at.kv) * 1e-8, {}, 1.0 end,\n"
+     "  online_fwd_epilogue = function() return 1.0, {} end,\n"
+     "  forward = function(s, final, at, x) return sigmoid(s) * x.vs(at.kv) * 1e-8 end,\n"
+     "  combine = function() return 1.0, {} end },\n"
+     "  output_mod = function(o) return o * 1e8 end }\n"},
+};
+
+static void add_factors(struct case_list *list)
+{
+    static const struct {
+        const char *template_name, *dtypes;
+        int sm, q, kv;
+        bool parts; /* of rows, in the place of o */
+    } OF[] = {{NARROW_DECODE, "k=f8e4m3,v=f8e4m3", 90, 1, 1030, false},
+              {NARROW_DECODE, "v=i8", 80, 5, 777, false},
+              {NARROW_FWD, "k=f8e4m3,v=f8e4m3", 90, 70, 150, false},
+              {NARROW_FWD, "k=i8,v=f8e5m2", 80, 90, 200, false},
+              {"attention_fwd_sm90", "k=f8e4m3,v=f8e4m3", 90, 150, 300, false},
+              {"attention_fwd_sm90", NULL, 90, 70, 150, false},
+              {"attention_fwd_sm80", "v=i8", 80, 70, 150, false},
+              {"attention_fwd_sm80", NULL, 90, 90, 170, false},
+              {"attention_decode", NULL, 90, 3, 900, false},
+              {"attention_decode", "k=f8e4m3,v=f8e4m3", 80, 1, 1030, false},
+              {"attention_mla", NULL, 80, 3, 150, false},
+              {"attention_fwd_sm80", NULL, 80, 70, 150, true},
+              {"attention_fwd_sm90", "v=f8e4m3", 90, 70, 150, true},
+              {NARROW_DECODE, "v=f8e4m3", 90, 3, 700, true}};
+    static const struct {
+        const char *template_name, *dtypes;
+        int sm;
+    } LATENTS[] = {{"attention_mla", NULL, 80},
+                   {"attention_mla", "k=f8e4m3", 90},
+                   {"attention_mla_sm90", NULL, 90},
+                   {"attention_mla_sm90", "k=i8", 90},
+                   {"attention_mla_narrow", "k=f8e4m3", 90},
+                   {"attention_fwd_sm80", NULL, 80}};
+    for (int i = 0; i < COUNT(LATENTS); i++) {
+        struct test_case c = of(&FACTORED_LATENTS, i, LATHE_F16, 128, 128, LATENTS[i].sm);
+        c.template_name = LATENTS[i].template_name;
+        c.dtypes = LATENTS[i].dtypes;
+        case_shape(&c, 2, 4, 1, 3, 150);
+        case_add(list, &c);
+    }
+    for (int i = 0; i < COUNT(FACTORS) * COUNT(OF); i++) {
+        const int k = i % COUNT(OF);
+        struct test_case c = of(&FACTORS[i / COUNT(OF)], i, LATHE_F16, 64, 64, OF[k].sm);
+        c.template_name = OF[k].template_name;
+        c.dtypes = OF[k].dtypes;
+        c.parts = OF[k].parts;
+        case_shape(&c, 2, 4, 2, OF[k].q, OF[k].kv);
+        case_add(list, &c);
+    }
+}
+
 void group_narrow(struct case_list *list)
 {
     add_ahead(list);
@@ -517,5 +596,6 @@ void group_narrow(struct case_list *list)
     add_many_sequences(list);
     add_back(list);
     add_back_sequences(list);
+    add_factors(list);
     add_appended(list);
 }

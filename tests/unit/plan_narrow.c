@@ -131,16 +131,67 @@ TEST(rows_of_v_of_e4m3_start_anywhere)
     CHECK_EQ(count_launches("return attention {}\n", PROBLEM, &named, "_mod_v"), 0);
 }
 
-/* Weights of f16 have no room for factors of any size, so v of pages is refused there. */
-TEST(factors_of_values_are_not_of_f16)
+/* Weights of f16 take factors where v lies in pages, and nothing else could read it. */
+TEST(factors_of_values_are_of_f16_in_pages)
 {
-    static const char text[] = "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,page=64,d=64";
-    struct plan plan;
-    lathe_error err = {.status = LATHE_OK};
     check_factors(BOTH, "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,d=64", "attention_decode",
                   "the factor of key_mod");
-    CHECK_EQ(pick(BOTH, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "pages are given beside a mod of v");
+    check_factors(BOTH, "dtype=f16,k=f8e4m3,v=i8,h=8,q=1,kv=4096,page=64,d=64", "attention_decode_narrow",
+                  "of key_mod and value_mod");
+    check_factors(BOTH, "dtype=f16,k=f8e4m3,v=i8,h=8,q=900,kv=4096,page=64,d=64", "attention_fwd_narrow",
+                  "of key_mod and value_mod");
+}
+
+static void check_rows(const char *spec, const char *problem, const char *says, bool held)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(spec, problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.attention.rows, says);
+    CHECK_EQ(strstr(plan.attention.rows, "divided by the largest of their row") != NULL, held);
+}
+
+#define TIMES(factor)                                                                                        \
+    "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv'), hs = tensor('f32', 'h') },\n"           \
+    "  online_func = softmax_times(function(at, x) return " factor " end) }\n"
+
+/* Factors by key divide weights of f16 by the largest of their row; what a row has at all its keys is one of
+   o, and leaves a softmax what it is. */
+TEST(factors_of_weights_of_f16_are_held)
+{
+    static const char F16[] = "dtype=f16,h=8,h_kv=2,q=512,kv=4096,d=64";
+    static const char BF16[] = "dtype=bf16,h=8,h_kv=2,q=512,kv=4096,d=64";
+    check_rows(TIMES("x.vs(at.h_kv, at.kv)"), F16, "exact", true);
+    check_rows(TIMES("x.vs(at.h_kv, at.kv)"), BF16, "exact", false);
+    check_rows(TIMES("1.0 / (1.0 + at.kv)"), F16, "exact", true);
+    check_rows(TIMES("x.hs(at.h)"), F16, "lazy", false);
+    check_rows(TIMES("x.hs(at.h) * 1e-9 / (1.0 + at.row)"), F16, "lazy", false);
+    check_rows(TIMES("x.hs(at.h) * x.vs(at.h_kv, at.kv)"), F16, "exact", true);
+    check_rows("causal", F16, "lazy", false);
+    check_rows("sigmoid", F16, "stateless", false);
+    check_rows("relu", F16, "stateless", false);
+    check_rows("hstu", F16, "stateless", false);
+    check_rows("alibi", F16, "lazy", false);
+    check_rows("dropout", F16, "lazy", false);
+}
+
+/* A spec that has all row states that there may be has no room for one more. */
+TEST(weights_of_f16_that_no_state_can_hold_are_refused)
+{
+    static const char SPEC[] =
+        "return attention { inputs = { vs = tensor('f32', 'kv') }, online_func = online_func {\n"
+        "  online_rowscales = { a = 0.0, b = 0.0, c = 0.0, d = 0.0, e = 0.0, f = 0.0, g = 0.0, h = 0.0 },\n"
+        "  online_fwd = function(s, r, at, x) local t = rowsum(s) return s * x.vs(at.kv),\n"
+        "    { a = r.a + t, b = r.b + t, c = r.c + t, d = r.d + t, e = r.e + t, f = r.f + t, g = r.g + t,\n"
+        "      h = r.h + t }, 1.0 end,\n"
+        "  online_fwd_epilogue = function(r) return 1.0, {} end,\n"
+        "  forward = function(s, final, at, x) return s * x.vs(at.kv) end } }\n";
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(SPEC, "dtype=bf16,h=2,q=512,kv=512,d=64", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick(SPEC, "dtype=f16,h=2,q=512,kv=512,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "weights have factors by key, which f16 may have no room for");
+    CHECK_HAS(err.text, "give q as bf16");
 }
 
 #define TOKENS                                                                                               \

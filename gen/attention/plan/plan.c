@@ -209,6 +209,42 @@ static const char *what_is_narrow(const struct kernel_request *r)
     return k && v ? "k and v are" : k ? "k is" : v ? "v is" : NULL;
 }
 
+bool plan_is_narrow(const struct kernel_request *r, char *why)
+{
+    snprintf(why, REASON_BYTES, "it is for k or v of 8 bits");
+    return what_is_narrow(r) != NULL;
+}
+
+static bool narrow_row_fits(const struct kernel_request *r, const char *name, enum mod mod, enum sym dim,
+                            int step, char *why)
+{
+    const int64_t d = r->problem->dim[dim];
+    if (lathe__narrow_dtype(r->sig, r->problem, name) == LATHE_NONE)
+        return true;
+    if (r->ir->mod[mod].n_stages > 0)
+        snprintf(
+            why, REASON_BYTES,
+            "%s has a mod, which another kernel computes ahead; it takes products by a value of the key, in "
+            "pages "
+            "or of few queries against many keys, of v beside f16 in pages alone; a scale may be a factor of "
+            "scores, of weights or of o",
+            name);
+    else if (d % step != 0)
+        snprintf(why, REASON_BYTES, "rows of %s have %d numbers; of 8 bits it takes multiples of %d", name,
+                 (int)d, step);
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0)))
+        snprintf(why, REASON_BYTES, "rows of %s do not start at multiples of 16 bytes", name);
+    else
+        return true;
+    return false;
+}
+
+bool plan_narrow_rows_fit(const struct kernel_request *r, int step, char *why)
+{
+    return narrow_row_fits(r, "k", MOD_KEY, SYM_D, step, why) &&
+           narrow_row_fits(r, r->ir->v_is_k ? "k" : "v", MOD_VALUE, SYM_D_V, step, why);
+}
+
 static const char *what_factors_are(const bool moved[MOD_COUNT])
 {
     if (moved[MOD_KEY] && moved[MOD_VALUE])
@@ -218,9 +254,30 @@ static const char *what_factors_are(const bool moved[MOD_COUNT])
     return moved[MOD_VALUE] ? "the factor of value_mod is one of weights" : NULL;
 }
 
+static bool has_no_room_for_weights(const struct ir *w)
+{
+    return w && w->lowered.rescale.unheld;
+}
+
+/* Of f16. In e4m3 another planner asks. */
+static bool weights_fit(const struct kernel_request *r, char *why)
+{
+    const struct attention_kernel *k = r->attention;
+    if (r->problem->dtype[DTYPE_Q] != LATHE_F16 ||
+        !(has_no_room_for_weights(k->forward) || has_no_room_for_weights(k->parts) ||
+          has_no_room_for_weights(k->backward)))
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "weights have factors by key, which f16 may have no room for: they are divided by the largest one of "
+        "their row, which asks for a row state more than the %d that there may be; give q as bf16",
+        MAX_STATE);
+    return false;
+}
+
 bool plan_attention_begin(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why))
+    if (!plan_mods_fit(r, MOD_QUERY, why) || !pair_fits(r, plan, why) || !weights_fit(r, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     plan->attention.narrow = what_is_narrow(r);
