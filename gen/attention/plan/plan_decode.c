@@ -13,6 +13,7 @@
 /* First fit by dims and shared memory, of which two blocks have room on a multiprocessor: one computes while
    the other one begins or ends. BM: rows of a tile whose warps share their keys. As many bytes are under way
    as latency times bandwidth asks for, some 40 KB a multiprocessor, three times over. */
+#define COUNT_OF(table) (sizeof(table) / sizeof *(table))
 static const struct tile_row TILES[] = {
     {64, 64, 64, 32, 3, 4, true, 90, 999},   {64, 64, 64, 32, 2, 4, true, 80, 999},
     {128, 128, 64, 16, 3, 4, true, 90, 999}, {128, 128, 64, 16, 2, 4, true, 80, 999},
@@ -20,19 +21,18 @@ static const struct tile_row TILES[] = {
 };
 
 /* Of 8 bits: tiles have as many bytes, and more work for each, so three blocks share a multiprocessor (2
-   stages of D 128: 167 us where 3 stages, of which two blocks have room, take 188); */
+   stages of D 128: 167 us where 3 stages, of which two blocks have room, take 188); but two where elements
+   read by key, and spill in the registers that three leave to a thread (D 128, scales a token: 241 us where
+   two blocks take 208). So one row stands twice, and of each spec one of the two is left out. */
+enum { OF_THREE = 2, OF_TWO = 4 };
 static const struct tile_row NARROW_TILES[] = {
-    {64, 64, 64, 32, 4, 4, true, 90, 999},   {64, 64, 64, 32, 3, 4, true, 80, 999},
-    {128, 128, 64, 32, 2, 4, true, 80, 999}, {128, 128, 64, 32, 3, 4, true, 90, 999},
-    {256, 256, 64, 16, 3, 4, true, 90, 999}, {256, 256, 64, 16, 2, 4, true, 80, 999},
-};
-
-/* but two where elements read by key, and spill in the registers that three leave to a thread (D 128, scales
-   a token: 241 us where two blocks take 208). */
-static const struct tile_row NARROW_TILES_OF_TWO[] = {
-    {64, 64, 64, 32, 4, 4, true, 90, 999},   {64, 64, 64, 32, 3, 4, true, 80, 999},
-    {128, 128, 64, 32, 3, 4, true, 90, 999}, {128, 128, 64, 32, 2, 4, true, 80, 999},
-    {256, 256, 64, 16, 3, 4, true, 90, 999}, {256, 256, 64, 16, 2, 4, true, 80, 999},
+    {64, 64, 64, 32, 4, 4, true, 90, 999},
+    {64, 64, 64, 32, 3, 4, true, 80, 999},
+    [OF_THREE] = {128, 128, 64, 32, 2, 4, true, 80, 999},
+    {128, 128, 64, 32, 3, 4, true, 90, 999},
+    [OF_TWO] = {128, 128, 64, 32, 2, 4, true, 80, 999},
+    {256, 256, 64, 16, 3, 4, true, 90, 999},
+    {256, 256, 64, 16, 2, 4, true, 80, 999},
 };
 
 /* decode::layout of attention/decode.cuh. */
@@ -95,7 +95,8 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 
-static bool take_first(const struct kernel_request *r, const struct tile_row *table, size_t n,
+/* without: a row that is none of this spec's; n: there is none. */
+static bool take_first(const struct kernel_request *r, const struct tile_row *table, size_t n, size_t without,
                        struct plan *plan, char *why)
 {
     for (size_t i = 0; i < n; i++) {
@@ -103,7 +104,7 @@ static bool take_first(const struct kernel_request *r, const struct tile_row *ta
         const int smem = plan->attention.reads_narrow
                              ? narrow_smem_bytes(r, t)
                              : smem_bytes(r, t, plan->attention.d_pad, plan->attention.dv_pad);
-        if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
+        if (i == without || plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
             smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
             !plan_tile_is_wanted(r, t))
             continue;
@@ -118,56 +119,21 @@ static bool take_first(const struct kernel_request *r, const struct tile_row *ta
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
 {
     return serves(r, why) && plan_attention_begin(r, plan, why) &&
-           take_first(r, TILES, sizeof TILES / sizeof *TILES, plan, why);
+           take_first(r, TILES, COUNT_OF(TILES), COUNT_OF(TILES), plan, why);
 }
 
 /* ---- k and v of 8 bits ----------------------------------------------------------------------------------
  */
 
-/* Rows of k (v: of v) as the kernel would read them: of 8 bits without a mod, or of 16 as they are. */
-static bool narrow_row_fits(const struct kernel_request *r, const char *name, enum mod mod, enum sym dim,
-                            char *why)
-{
-    enum { STEP = 32 }; /* columns of one ldmatrix */
-    const int64_t d = r->problem->dim[dim];
-    if (lathe__narrow_dtype(r->sig, r->problem, name) == LATHE_NONE)
-        return true;
-    if (r->ir->mod[mod].n_stages > 0)
-        snprintf(
-            why, REASON_BYTES,
-            "%s has a mod, which another kernel computes ahead; it takes products by a value of the key, "
-            "of few queries against many keys, and of v beside a q of bf16; a scale may be a factor of "
-            "scores, of weights or of o",
-            name);
-    else if (d % STEP != 0)
-        snprintf(why, REASON_BYTES, "rows of %s have %d numbers; of 8 bits it takes multiples of %d", name,
-                 (int)d, STEP);
-    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0)))
-        snprintf(why, REASON_BYTES, "rows of %s do not start at multiples of 16 bytes", name);
-    else
-        return true;
-    return false;
-}
-
-static bool is_narrow(const struct kernel_request *r, char *why)
-{
-    static const char *const name[] = {"k", "v"};
-    bool any = false;
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
-        any |= lathe__narrow_dtype(r->sig, r->problem, name[i]) != LATHE_NONE;
-    snprintf(why, REASON_BYTES, "it is for k or v of 8 bits");
-    return any;
-}
-
 bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!is_narrow(r, why) || !narrow_row_fits(r, "k", MOD_KEY, SYM_D, why) ||
-        !narrow_row_fits(r, r->ir->v_is_k ? "k" : "v", MOD_VALUE, SYM_D_V, why) || !serves(r, why) ||
+    enum { STEP = 32 }; /* columns of one ldmatrix */
+    if (!plan_is_narrow(r, why) || !plan_narrow_rows_fit(r, STEP, why) || !serves(r, why) ||
         !plan_attention_begin(r, plan, why))
         return false;
     plan->attention.reads_narrow = true;
-    return take_first(r, r->attention->reads_keys ? NARROW_TILES_OF_TWO : NARROW_TILES,
-                      sizeof NARROW_TILES / sizeof *NARROW_TILES, plan, why);
+    return take_first(r, NARROW_TILES, COUNT_OF(NARROW_TILES), r->attention->reads_keys ? OF_THREE : OF_TWO,
+                      plan, why);
 }
 
 int attention_decode_lengths(const struct problem *problem, const struct device *device)

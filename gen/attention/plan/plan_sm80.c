@@ -100,43 +100,25 @@ bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char
 /* ---- k and v of 8 bits, as they lie in memory ------------------------------------------------------------
  */
 
-/* Rows of k (v: of v) as the kernel would read them: of 8 bits without a mod, or of its own dtype. */
-static bool narrow_row_fits(const struct kernel_request *r, const char *name, enum mod mod, char *why)
-{
-    if (lathe__narrow_dtype(r->sig, r->problem, name) == LATHE_NONE)
-        return true;
-    if (r->ir->mod[mod].n_stages > 0)
-        snprintf(why, REASON_BYTES,
-                 "%s has a mod, which another kernel computes ahead; of keys in pages it takes products by a "
-                 "value of the key, and of v beside a q of bf16 or f32",
-                 name);
-    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0)))
-        snprintf(why, REASON_BYTES, "rows of %s do not start at multiples of 16 bytes", name);
-    else
-        return true;
-    return false;
-}
-
 /* In pages nothing else reads them. Elsewhere it is taken by its name, until a GPU has timed it beside the
    kernels that read what another one has widened. */
 static bool narrow_is_wanted(const struct kernel_request *r, char *why)
 {
-    if (lathe__narrow_dtype(r->sig, r->problem, "k") == LATHE_NONE &&
-        lathe__narrow_dtype(r->sig, r->problem, "v") == LATHE_NONE)
-        snprintf(why, REASON_BYTES, "it is for k or v of 8 bits");
-    else if (!r->problem->paged && !strstr(r->device->template_name, "attention_fwd_narrow"))
-        snprintf(why, REASON_BYTES,
-                 "it has not been timed yet, so it is for keys in pages, and else asked for by its name");
-    else
+    if (!plan_is_narrow(r, why))
+        return false;
+    if (r->problem->paged || strstr(r->device->template_name, "attention_fwd_narrow"))
         return true;
+    snprintf(why, REASON_BYTES,
+             "it has not been timed yet, so it is for keys in pages, and else asked for by its name");
     return false;
 }
 
 bool plan_attention_fwd_narrow(const struct kernel_request *r, struct plan *plan, char *why)
 {
+    enum { STEP = 16 }; /* numbers of two chunks */
     plan->attention.reads_narrow = true;
-    return narrow_is_wanted(r, why) && narrow_row_fits(r, "k", MOD_KEY, why) &&
-           narrow_row_fits(r, r->ir->v_is_k ? "k" : "v", MOD_VALUE, why) && plan_attention_sm80(r, plan, why);
+    return narrow_is_wanted(r, why) && plan_narrow_rows_fit(r, STEP, why) &&
+           plan_attention_sm80(r, plan, why);
 }
 
 bool plan_attention_before(const struct kernel_request *r, struct plan *plan, char *why)
