@@ -1,0 +1,157 @@
+"""Kernels that no GPU has run yet and that are taken by their name alone: proves each, then times it beside what serves
+the same call today. What is right and not slower is then taken by default: its switch goes, and its rows here.
+
+    python3 tests/gpu/unproven.py BUILD LOGS [--only WORDS] [--no-times]
+    python3 tests/gpu/unproven.py BUILD LOGS --dry      # without a GPU: that a kernel can be planned for each row
+
+BUILD holds lathe. WORDS, with commas: rows whose text has one of them. LOGS gets unproven.json and a log for each row
+that failed. Each call is a process with a time limit, for a kernel that waits for ever. Exit code 0: all is right."""
+
+import argparse
+import concurrent.futures
+import itertools
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+
+E4M3 = "q=f8e4m3,k=f8e4m3,v=f8e4m3"
+NARROW = "dtype=bf16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"
+LATENT = "dtype=bf16,k=f8e4m3,b=64,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64"
+LATENT_SPEC = "tests/specs/good/latent_tokens.lua"
+KEPT = "dtype=bf16,h=16,t=4096,d=128,states=f32,states_index=i32,kept=64"
+WIDE_BACK, LATENT_BACK = "attention_bwd_wide_sm90", "attention_bwd_latent_sm90"
+FP8, FP8_SPECS = "attention_fwd_fp8_sm90", "full causal sliding_window softcap alibi document sinks sigmoid".split()
+
+
+def call(spec, template, problem, *more):
+    return [spec, *more, *(["--template", template] if template else []), "--problem", problem]
+
+
+def proofs():
+    for spec, dims in itertools.product(FP8_SPECS, ("d=64", "d=128", "d=256", "d=192,d_v=128")):
+        yield call(spec, FP8, f"dtype=bf16,{E4M3},b=2,h=4,h_kv=2,q=1000,kv=1333,{dims}")
+    for problem in (f"{NARROW},q=1,b=64,kv=4096", f"{NARROW},q=1,b=8,kv=16384", f"{NARROW},q=1,b=64,kv=4096,page=64"):
+        yield call("fp8_cache", None, problem)
+    yield call("fp8_cache", None, f"{NARROW},b=1,q=512,page=64,most=64,used_kv=i32")
+    for spec in ("causal", "fp8_cache", "softcap", "sliding_window"):
+        yield call(spec, "attention_fwd_narrow", f"{NARROW},b=2,q=700,kv=1500")
+    for pages in ("", ",page=64"):
+        yield call(LATENT_SPEC, "attention_mla_narrow", LATENT + pages)
+    yield call("causal", None, f"{NARROW},b=1,q=1024", "--pass", "backward")
+    for spec in ("causal", "softcap", "sliding_window"):
+        problem = "dtype=bf16,b=1,h=8,h_kv=4,q=3000,seqs=7,d=192,d_v=128"
+        yield call(spec, WIDE_BACK, problem, "--pass", "backward")
+    for sizes in ("h=16,h_kv=1,q=2048", "h=6,h_kv=2,q=333,kv=700"):
+        yield call("mla", LATENT_BACK, f"dtype=bf16,b=2,{sizes},d=576,d_v=512", "--pass", "backward")
+    pages = "dtype=bf16,seqs=8,h=32,h_kv=8,q=16384,kv=4096,d=128,page=64,used_kv=i32"
+    yield call("causal", None, pages, "--pass", "backward")
+    for spec in ("causal", "sliding_window", "document"):
+        yield call(spec, "attention_fwd_sm90", pages)
+    for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta"),
+                           ("rwkv7", "linear_dplr"), ("gla", "linear_additive")):
+        yield call(spec, template, KEPT)
+
+
+def times():
+    """Each: spec, problem, arguments, the templates beside each other; None is what the plan takes."""
+    for spec in ("full", "causal", "softcap", "alibi", "sliding_window", "document"):
+        yield spec, f"dtype=bf16,{E4M3},b=1,h=16,q=16384,d=128", (), (FP8,)
+        yield spec, "dtype=bf16,b=1,h=16,q=16384,d=128", (), (None,)
+    for cache in ("k=f8e4m3,v=f8e4m3,", "k=i8,v=i8,", ""):
+        for sizes in ("b=64,kv=4096", "b=8,kv=16384", "b=64,kv=4096,page=64"):
+            yield "full", f"dtype=bf16,{cache}h=32,h_kv=8,q=1,d=128,{sizes}", (), (None,)
+    for sizes in ("b=64,kv=4096", "b=8,kv=16384"):
+        yield "fp8_cache", f"{NARROW},q=1,{sizes}", (), (None,)
+    for length in (128, 512, 2048):
+        yield "causal", f"{NARROW},b=1,q={length},kv=32768", (), (None, "attention_fwd_narrow")
+    yield LATENT_SPEC, LATENT, (), ("attention_mla_narrow", None)
+    latent = "dtype=bf16,b=1,h=16,h_kv=1,q=2048,d=576,d_v=512"
+    yield "mla", latent, ("--pass", "backward"), (LATENT_BACK, "attention_bwd_slices")
+    packed = "dtype=bf16,b=1,h=16,q=16384,seqs=12,d=192,d_v=128"
+    yield "causal", packed, ("--pass", "backward"), (WIDE_BACK, "attention_bwd_sm80")
+    for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta")):
+        yield spec, KEPT, (), (template, None)
+
+
+class Runner:
+    def __init__(self, build, logs):
+        self.lathe, self.logs = os.path.join(build, "lathe"), pathlib.Path(logs)
+
+    def run(self, arguments, seconds):
+        """What `lathe run` says as JSON; else its last words."""
+        command = [self.lathe, "run", "--json", *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return {"error": f"did not end within {seconds} s"}
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            said = (done.stdout + done.stderr).strip().splitlines()
+            return {"error": said[-1] if said else f"exit code {done.returncode}"}
+
+    def prove(self, arguments):
+        said = self.run([*arguments, "--verify"], 240)
+        worst = max((v["relative_l2"] / v["bound"] for v in said.get("verify", [])), default=None)
+        # A figure of `of_largest_gradient` is judged by lathe itself: "verified" is what counts.
+        return {"call": shlex.join(arguments), "right": said.get("verified") is True, "of_bound": worst, "said": said}
+
+    def time(self, spec, problem, arguments, template):
+        said = self.run([*call(spec, template, problem, *arguments), "--repeat", "20"], 120)
+        return {"spec": spec, "problem": problem, "template": template or "plan", "us": said.get("seconds", 0) * 1e6,
+                "tflop": said.get("tflop_per_second"), "error": said.get("error")}
+
+
+    def plan(self, arguments):
+        command = [self.lathe, "explain", *arguments, "--arch", "sm_90a"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            return True
+        print("FAILED", shlex.join(arguments), done.stderr.strip())
+        return False
+
+
+def has_word(words, text):
+    return not words or any(word in text for word in words)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("logs")
+    parser.add_argument("--only", default="", help="rows whose text has one of these words, with commas")
+    parser.add_argument("--no-times", action="store_true", help="prove alone")
+    parser.add_argument("--dry", action="store_true", help="plan alone")
+    parser.add_argument("--jobs", type=int, default=4, help="processes that prove beside each other")
+    options = parser.parse_args()
+    words = [word for word in options.only.split(",") if word]
+    runner = Runner(options.build, options.logs)
+    if options.dry:
+        every = [call(spec, template, problem, *more) for spec, problem, more, beside in times() for template in beside]
+        return not all([runner.plan(row) for row in [*proofs(), *every]])
+    runner.logs.mkdir(parents=True, exist_ok=True)
+    rows = [row for row in proofs() if has_word(words, shlex.join(row))]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        proved = list(pool.map(runner.prove, rows))
+    for at, row in enumerate(proved):
+        if not row["right"]:
+            (runner.logs / f"unproven-{at}.json").write_text(json.dumps(row, indent=1))
+        bound = "" if row["of_bound"] is None else f"{row['of_bound']:.2f} of the bound"
+        print("right " if row["right"] else "FAILED", row["call"], bound or row["said"].get("error", ""))
+    timed = []
+    for spec, problem, arguments, templates in () if options.no_times else times():
+        for template in templates:
+            if has_word(words, shlex.join([*call(spec, template, problem, *arguments)])):
+                timed.append(row := runner.time(spec, problem, arguments, template))
+                rate = f"{row['tflop']:.0f} TFLOP/s" if row["tflop"] else row["error"] or ""
+                print(f"{row['us']:10.1f} us  {rate:>14}  {row['template']:26} {spec} {problem}", flush=True)
+    (runner.logs / "unproven.json").write_text(json.dumps({"proved": proved, "timed": timed}, indent=1))
+    wrong = sum(not row["right"] for row in proved) + sum(row["error"] is not None for row in timed)
+    print(f"{len(proved) + len(timed) - wrong} right, {wrong} not; {runner.logs}/unproven.json")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
