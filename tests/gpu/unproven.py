@@ -19,7 +19,7 @@ import subprocess
 E4M3 = "q=f8e4m3,k=f8e4m3,v=f8e4m3"
 NARROW = "dtype=bf16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"
 LATENT = "dtype=bf16,k=f8e4m3,b=64,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64"
-LATENT_SPEC = "tests/specs/good/latent_tokens.lua"
+LATENT_SPEC = str(pathlib.Path(__file__).parents[1] / "specs/good/latent_tokens.lua")
 KEPT = "dtype=bf16,h=16,t=4096,d=128,states=f32,states_index=i32,kept=64"
 WIDE_BACK, LATENT_BACK = "attention_bwd_wide_sm90", "attention_bwd_latent_sm90"
 FP8, FP8_SPECS = "attention_fwd_fp8_sm90", "full causal sliding_window softcap alibi document sinks sigmoid".split()
