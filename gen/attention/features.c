@@ -230,7 +230,7 @@ static bool has_narrow_pages(const struct kernel_request *r, char *said)
     const char *const name = is_narrow(r, "k") ? "k" : "v";
     snprintf(said, SAID_BYTES, "pages are given, and %s is of %s, which is not widened of a whole pool", name,
              lathe_dtype_text(lathe__narrow_dtype(r->sig, r->problem, name)));
-    return r->problem->paged && (is_narrow(r, "k") || is_narrow(r, "v"));
+    return reads_pages(r) && (is_narrow(r, "k") || is_narrow(r, "v"));
 }
 
 /* Kernels make such keys anew where they widen them, and gradients not at all. */
@@ -350,8 +350,9 @@ const struct feature attention_features[] = {
     [HAS_NARROW_PAGES] =
         {.name = "keys of 8 bits in pages",
          .has = has_narrow_pages,
-         .instead = "keep them in pages as bf16, or, of a forward pass, in rows of up to 256 numbers that "
-                    "start at multiples of 16 bytes, without mods"},
+         .instead =
+             "keep them in pages as bf16, or in rows of up to 256 numbers that start at multiples of 16 "
+             "bytes, without mods"},
     [HAS_MOD_OF_PAIR] = {.name = "key_mod beside q2 and k2, or of values in keys",
                          .has = has_mod_of_pair,
                          .instead = "give k as the mod has made it"},

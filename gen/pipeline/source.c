@@ -57,9 +57,11 @@ static bool has_narrow(const struct kernel_request *r)
     return any;
 }
 
+/* The types in memory, where they may be others than those of the kernel: pages are copied from either. */
 static void emit_narrow(struct text_buf *t, const struct kernel_request *r)
 {
-    for (int i = 0; i < N_NARROW && kinds[r->spec->kind].tiles && has_narrow(r); i++) {
+    const bool any = has_narrow(r) || (r->problem->paged && r->pass == LATHE_BACKWARD);
+    for (int i = 0; i < N_NARROW && kinds[r->spec->kind].tiles && any; i++) {
         const lathe_dtype dtype = narrow_dtype(r, i);
         text_add(t, "using source_%s = %s;\n", NARROW[i].name,
                  element_type(dtype != LATHE_NONE ? dtype : r->problem->dtype[NARROW[i].role]));

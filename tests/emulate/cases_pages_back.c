@@ -100,6 +100,38 @@ static void add_kernels(struct case_list *list)
             KERNEL[i].shape, i % COUNT(PAGES));
 }
 
+/* Of 8 bits, which become numbers of q's dtype as they are copied; gradients are in that dtype. */
+static void add_narrow(struct case_list *list)
+{
+    static const struct {
+        const char *dtypes, *template_name;
+        lathe_dtype dtype;
+        int spec, sm, d, d_v, shape;
+    } OF[] = {
+        {"k=f8e4m3,v=f8e4m3", "attention_bwd_sm90", LATHE_BF16, 1, 90, 64, 64, 1},
+        {"k=i8,v=f8e5m2", "attention_bwd_sm90", LATHE_F16, 4, 90, 128, 128, 3},
+        {"k=f8e5m2,v=i8", "attention_bwd_sm80", LATHE_F16, 1, 80, 64, 64, 0},
+        {"v=f8e4m3", "attention_bwd_sm80", LATHE_BF16, 2, 86, 48, 80, 3},
+        {"k=f8e4m3", "attention_bwd_sm80", LATHE_BF16, 3, 80, 64, 32, 4},
+        {"k=f8e4m3,v=i8", "attention_bwd_sm80", LATHE_F32, 1, 80, 64, 64, 1},
+        {"k=i8,v=i8", "attention_bwd_sm80", LATHE_F32, 0, 86, 32, 96, 2},
+        {"k=f8e4m3,v=f8e4m3", "attention_bwd_wide_sm90", LATHE_BF16, 1, 90, 192, 128, 2},
+        {"k=i8,v=f8e4m3", "attention_bwd_slices", LATHE_F16, 1, 80, 320, 128, 2},
+    };
+    for (int i = 0; i < COUNT(OF); i++) {
+        struct test_case c = case_of(SPECS[OF[i].spec].name, SPECS[OF[i].spec].text, OF[i].dtype, OF[i].d,
+                                     OF[i].d_v, OF[i].sm, OF[i].template_name);
+        c.dtypes = OF[i].dtypes;
+        add(list, c, OF[i].shape, i % COUNT(PAGES));
+    }
+    for (int i = 0; i < 2; i++) {
+        struct test_case c = case_of(i ? "mla" : "fp8_cache", NULL, LATHE_BF16, i ? 192 : 64, i ? 128 : 64,
+                                     80, i ? "attention_bwd_slices" : "attention_bwd_sm80");
+        c.dtypes = i ? "k=f8e4m3" : "k=f8e4m3,v=i8";
+        add(list, c, DENSE_WHOLE, i);
+    }
+}
+
 void group_pages_back(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -113,6 +145,7 @@ void group_pages_back(struct case_list *list, bool full)
     for (int i = 0; i < 2; i++)
         add(list, case_of("ends", ENDS, LATHE_BF16, 64, 64, 80, "attention_bwd_sm80"), i, i);
     add_kernels(list);
+    add_narrow(list);
     add(list, case_of("mla", NULL, LATHE_BF16, 192, 128, 80, "attention_bwd_slices"), DENSE_WHOLE, 1);
     for (int i = 0; i < 2; i++) { /* the same bits whatever the order of blocks */
         struct test_case c =

@@ -294,3 +294,48 @@ TEST(sums_of_a_page_are_rounded_once)
     check_rounded_once(narrow[DV].half, exact[V], b.pool * H_KV * b.page * D);
     ir_free(b.ir);
 }
+
+/* k and v as numbers of 8 bits, or doubles that have such values. */
+static void use_codes(struct bench *b, bool as_doubles)
+{
+    static uint8_t codes[TENSORS][POOL_ROWS * H_KV * D];
+    static const lathe_dtype DTYPE[TENSORS] = {LATHE_F8_E4M3, LATHE_I8};
+    enum { FIRST = 3 }; /* among the arguments */
+    for (int t = 0; t < TENSORS; t++) {
+        lathe_arg *const a = &b->arg[FIRST + t];
+        double *const from = a->data;
+        CHECK_STR(a->name, t == K ? "k" : "v");
+        for (int64_t i = 0; i < b->pool * H_KV * b->page * D; i++) {
+            dtype_store(DTYPE[t], codes[t], i, from[i]);
+            if (as_doubles)
+                from[i] = dtype_load(DTYPE[t], codes[t], i);
+        }
+        if (as_doubles)
+            continue;
+        a->dtype = DTYPE[t];
+        a->data = codes[t];
+    }
+}
+
+/* Of pages of 8 bits: those of the numbers that are stored, in the dtype of q. */
+TEST(gradients_of_pages_of_8_bits_have_the_dtype_of_q)
+{
+    static struct bench b;
+    static struct bench exact;
+    for (int form = IN_PAGES; form <= PACKED; form++) {
+        open_bench(&b, 16, form == PACKED, 2);
+        set_args(&b, (enum form)form);
+        for (int64_t i = 0; i < POOL_ROWS * H_KV * D; i++)
+            b.pages_of[V][i] *= 5; /* whole numbers of more than one bit */
+        use_codes(&b, true);       /* codes of such values are those of the first ones */
+        memcpy(&exact, &b, sizeof b);
+        set_args(&exact, (enum form)form);
+        run_well(&exact);
+        set_args(&b, (enum form)form);
+        use_codes(&b, false);
+        run_well(&b);
+        CHECK(memcmp(b.dpages, exact.dpages, sizeof b.dpages) == 0);
+        CHECK(memcmp(b.dq, exact.dq, sizeof b.dq) == 0);
+        ir_free(b.ir);
+    }
+}

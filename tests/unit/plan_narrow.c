@@ -276,3 +276,28 @@ TEST(many_queries_read_8_bits_in_pages)
     check_plan("dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128", LATHE_FORWARD, false, "attention_fwd_sm90");
     check_plan("dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128", LATHE_BACKWARD, false, "");
 }
+
+static void check_backward(const char *text, const char *problem, const char *refusal)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    const lathe_status status = pick_pass(text, LATHE_BACKWARD, problem, &H100, &plan, &err);
+    CHECK_EQ(status, refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+    if (refusal)
+        CHECK_HAS(err.text, refusal);
+}
+
+/* They are widened as they are copied out of their pages; what no kernel of pages takes is said. */
+TEST(pages_of_8_bits_have_gradients)
+{
+    check_backward("causal", "dtype=bf16,k=f8e4m3,v=i8,h=8,h_kv=2,q=512,d=128,page=64,most=8", NULL);
+    check_backward("causal", "dtype=f32,v=f8e5m2,h=8,h_kv=2,q=512,d=64,page=16,most=8,used_kv=i32", NULL);
+    check_backward("fp8_cache", "dtype=f16,k=f8e4m3,v=i8,h=8,q=512,d=192,d_v=128,page=3,most=80", NULL);
+    check_backward("mla", "dtype=bf16,k=f8e4m3,h=8,h_kv=1,q=512,d=576,d_v=512,page=64,most=8", NULL);
+    check_backward(BOTH, "dtype=bf16,k=f8e4m3,v=i8,h=8,q=512,d=64,page=64,most=8",
+                   "pages are given beside a mod of k");
+    check_backward("causal", "dtype=bf16,k=f8e4m3,v=i8,h=8,q=512,d=64,page=64,most=8,unaligned=v",
+                   "rows of v do not start at multiples of 16 bytes");
+    check_backward("causal", "dtype=bf16,k=f8e4m3,v=i8,h=8,q=512,d=60,page=64,most=8",
+                   "a head dim is no multiple of 8, and there are keys in pages");
+}

@@ -98,11 +98,12 @@ bool is_odd_row(const struct emitter *e, int tensor)
     return attention_row(dim) != dim;
 }
 
-/* k or v of 8 bits, which no kernel but that of its mod reads. */
+/* k or v of 8 bits, which no kernel but that of its mod reads; or that which copies them out of pages. */
 static bool is_narrow(const struct launcher *a, int tensor)
 {
     static const char *const name[TENSOR_COUNT] = {"", "k", "v", ""};
-    return !a->reads_narrow && lathe__narrow_dtype(a->e->sig, a->e->problem, name[tensor]) != LATHE_NONE;
+    return !a->reads_narrow && !keys_are_gathered(a->e) &&
+           lathe__narrow_dtype(a->e->sig, a->e->problem, name[tensor]) != LATHE_NONE;
 }
 
 bool has_unaligned_rows(const struct emitter *e)

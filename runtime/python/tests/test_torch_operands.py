@@ -298,6 +298,22 @@ def test_keys_and_values_of_8_bits():
         op(q, k8, v)
 
 
+def test_keys_and_values_of_8_bits_in_pages():
+    op = lathe.torch.wrap(lathe.load("causal"))
+    pages = torch.tensor([[4, 0, 2], [1, 3, 4]], dtype=torch.int32)
+    q, do = (torch.randn(2, 4, 7, 16) for _ in range(2))
+    k8, v8 = ((4 * torch.randn(5, 2, 3, 16)).to(kind) for kind in (torch.float8_e4m3fn, torch.int8))
+    leaf, same_leaf = (q.clone().requires_grad_() for _ in range(2))
+    op(leaf, k8, v8, pages=pages).backward(do)
+    op(same_leaf, k8.float(), v8.float(), pages=pages).backward(do)
+    torch.testing.assert_close(leaf.grad, same_leaf.grad, rtol=0, atol=0)
+    backward = lathe.load("causal").backward
+    grads = [backward(q, k, v, do=do, pages=pages, dk=True, dv=True) for k, v in ((k8, v8), (k8.float(), v8.float()))]
+    for given, wanted in zip(*grads):
+        assert given.dtype == torch.float32 and given.shape == k8.shape
+        torch.testing.assert_close(given, wanted, rtol=0, atol=0)
+
+
 def test_autocast_leaves_caches_of_8_bits(monkeypatch):
     op = lathe.torch.wrap(lathe.load("causal"))
     q, k, v = (torch.randn(1, h, 9, 16) for h in (4, 2, 2))

@@ -1,5 +1,6 @@
 // attention/backward/pages.cuh: kernels: keys in pages, in front of the backward pass and behind it. The kernels in
-// between have keys of each sequence beside each other: pages_in copies them there, and pages_out adds their gradients,
+// between have keys of each sequence beside each other: pages_in copies them there, and widens those of 8 bits
+// (cfg::source_k, source_v) on the way, and pages_out adds their gradients,
 // which have a place for each key of each sequence, to where the keys lie.
 //
 // Sequences may share pages, so a page has a list of the entries of the table that name it, in the order of the table:
@@ -18,6 +19,7 @@
 // What the table says is clamped into the pool here as in the forward pass.
 #pragma once
 #include "common/concepts.cuh"
+#include "common/narrow.cuh"
 
 namespace pages
 {
@@ -49,15 +51,31 @@ struct steps {
 
 // ---- to rows beside each other
 
+// Numbers of a pool as T. Of 8 bits they become numbers of T, which has all of them.
+template <class SOURCE, class T, int V> DEV uint4 load_as(const SOURCE *from)
+{
+    if constexpr (IS_NARROW<SOURCE>) {
+        uint4 words;
+        float x[V];
+        load_narrow<V>(from, x);
+        store_vec<V, T>(reinterpret_cast<T *>(&words), x);
+        return words;
+    } else {
+        static_assert(sizeof(SOURCE) == sizeof(T), "what is not of 8 bits is copied");
+        return *reinterpret_cast<const uint4 *>(from);
+    }
+}
+
 // Rows of k or v of head h, keys key0 .. key0 + PAGE_TOKENS - 1 of sequence b. What is not in use is 0.
-template <class T, int DIM> DEV void copy_rows(const page_params &p, const void *pool, const steps &of_pool, void *rows,
-                                               const steps &of_rows, int b, int h, int key0)
+template <class SOURCE, class T, int DIM> DEV void copy_rows(const page_params &p, const void *pool,
+                                                             const steps &of_pool, void *rows, const steps &of_rows,
+                                                             int b, int h, int key0)
 {
     constexpr int V = 16 / static_cast<int>(sizeof(T));
     static_assert(DIM % V == 0, "whole vectors");
     constexpr int VECTORS = DIM / V;
     const int end = length(p, b);
-    const T *src = static_cast<const T *>(pool) + h * of_pool.h;
+    const SOURCE *src = static_cast<const SOURCE *>(pool) + h * of_pool.h;
     T *dst = static_cast<T *>(rows) + (b * of_rows.b + h * of_rows.h + first_row(p, b) * of_rows.t);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x); n < PAGE_TOKENS * VECTORS; n += PAGE_THREADS) {
@@ -70,7 +88,7 @@ template <class T, int DIM> DEV void copy_rows(const page_params &p, const void 
         if (key < end) {
             const int number = key / p.page;
             const i64 row = page_at(p, b, number) * of_pool.b + (key - number * p.page) * of_pool.t;
-            x = *reinterpret_cast<const uint4 *>(src + (row + column));
+            x = load_as<SOURCE, T, V>(src + (row + column));
         }
         *reinterpret_cast<uint4 *>(dst + (key * of_rows.t + column)) = x;
     }
@@ -89,11 +107,11 @@ DEV void copy_in(const page_params &p)
             p.starts[p.n_b] = p.n_b * p.room;
         }
     }
-    copy_rows<cfg::element_k, cfg::D>(p, p.k, {p.k_b, p.k_h, p.k_t}, p.k_rows, {p.k_rows_b, p.k_rows_h, p.k_rows_t}, b,
-                                      h, tile * PAGE_TOKENS);
+    copy_rows<cfg::source_k, cfg::element_k, cfg::D>(p, p.k, {p.k_b, p.k_h, p.k_t}, p.k_rows,
+                                                     {p.k_rows_b, p.k_rows_h, p.k_rows_t}, b, h, tile * PAGE_TOKENS);
     if (p.v != nullptr) { // else it is a part of k
-        copy_rows<cfg::element_v, cfg::D_V>(p, p.v, {p.v_b, p.v_h, p.v_t}, p.v_rows,
-                                            {p.v_rows_b, p.v_rows_h, p.v_rows_t}, b, h, tile * PAGE_TOKENS);
+        copy_rows<cfg::source_v, cfg::element_v, cfg::D_V>(
+            p, p.v, {p.v_b, p.v_h, p.v_t}, p.v_rows, {p.v_rows_b, p.v_rows_h, p.v_rows_t}, b, h, tile * PAGE_TOKENS);
     }
 }
 
