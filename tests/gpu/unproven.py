@@ -37,6 +37,15 @@ def proofs():
     yield call("fp8_cache", None, f"{NARROW},b=1,q=512,page=64,most=64,used_kv=i32")
     for spec in ("causal", "fp8_cache", "softcap", "sliding_window"):
         yield call(spec, "attention_fwd_narrow", f"{NARROW},b=2,q=700,kv=1500")
+    half = NARROW.replace("bf16", "f16")  # weights beside the largest of their row; of f16 k and v, too
+    for problem in (f"{half},q=1,b=8,kv=4096", f"{half},q=1,b=8,kv=4096,page=64", f"{half},b=2,q=700,kv=1500",
+                    f"{half},b=2,q=700,page=64,most=24", "dtype=f16,h=16,h_kv=4,q=2000,d=64",
+                    "dtype=f16,h=16,h_kv=4,q=2000,d=128", "dtype=f16,h=32,h_kv=8,q=1,kv=8192,d=128"):
+        yield call("fp8_cache", None, problem)
+    for dtypes, dims in (("dtype=bf16,k=f8e4m3,v=f8e4m3", "d=128"), ("dtype=f16,k=i8,v=f8e5m2", "d=64"),
+                         ("dtype=f32,k=f8e4m3,v=i8", "d=64"), ("dtype=bf16,v=f8e4m3", "d=192,d_v=128")):
+        problem = f"{dtypes},seqs=4,h=8,h_kv=2,q=2000,kv=1024,{dims},page=64,used_kv=i32"
+        yield call("causal", None, problem, "--pass", "backward")
     for pages in ("", ",page=64"):
         yield call(LATENT_SPEC, "attention_mla_narrow", LATENT + pages)
     yield call("causal", None, f"{NARROW},b=1,q=1024", "--pass", "backward")
