@@ -24,6 +24,20 @@ static bool keeps_proven(const struct kernel_request *r, const struct plan *plan
     return false;
 }
 
+/* Nor the delta rule in chunks forward with more value channels, which linear_recurrent has; the same. */
+static bool wide_proven(const struct kernel_request *r, const struct plan *plan, char *why)
+{
+    enum { TRIED = 256 };
+    const bool other = !plan->row->linear->one_by_one && plan->row->linear != &linear_additive;
+    if (r->pass != LATHE_FORWARD || r->problem->dim[SYM_D_V] <= TRIED || !other ||
+        strstr(r->device->template_name, plan->row->name))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "d_v is above %d, which it has not been proven with on a GPU; asked for by its name it takes it",
+             TRIED);
+    return false;
+}
+
 static void tell_kept(struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
@@ -47,7 +61,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
         return false;
     if (keeps && plan->row->linear->keeps_every > 0 && !keeps_proven(r, plan, why))
         return false;
-    if (!plan->row->linear->sizes(r, plan, why))
+    if (!wide_proven(r, plan, why) || !plan->row->linear->sizes(r, plan, why))
         return false;
     if (keeps)
         tell_kept(plan);
@@ -168,15 +182,15 @@ const struct template_row linear_templates[] = {
             LINEAR_TAKES(BONUS) | NORMALISERS | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(ALL_TOKENS) |
                 LINEAR_TAKES(STATES))},
     {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA,
-     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
+     DELTA_RULE(BF16, DIMS(128, 512), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
     {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE),
-     DELTA_RULE(BF16, DIMS(128, 256), LINEAR_TAKES(STATES))},
+     DELTA_RULE(BF16, DIMS(128, 512), LINEAR_TAKES(STATES))},
     {FORWARD(linear_keyed_delta, "keyed_delta.cuh", BESIDE_KEYED),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS | LINEAR_TAKES(STATES)),
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY) | VECTORS | LINEAR_TAKES(STATES)),
      .lengths = linear_keyed_lengths},
     {FORWARD(linear_dplr, "dplr.cuh", BESIDE_KEYED),
      .serves = {.dtypes = SERVES_HALVES,
-                DIMS(256, 256),
+                DIMS(256, 512),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST) |
                          LINEAR_TAKES(STATES),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},

@@ -208,6 +208,23 @@ static void add_wide(struct case_list *list)
         (struct test_case){.without = " state_index ", .with = " states norms states_index "});
 }
 
+/* The delta rule in chunks with as many. */
+static void add_wide_delta(struct case_list *list)
+{
+    static const struct served DELTA[] = {
+        {{SPEC(gated_delta)}, "linear_delta", LATHE_BF16, 64, 512, 80},
+        {{SPEC(gated_delta)}, "linear_delta_sm90", LATHE_BF16, 64, 320, 90},
+        {{SPEC(keyed_delta)}, "linear_keyed_delta", LATHE_F16, 64, 512, 90},
+        {{SPEC(read_and_write)}, "linear_dplr", LATHE_BF16, 64, 264, 80},
+    };
+    for (int k = 0; k < COUNT(DELTA); k++) {
+        add(list, &DELTA[k], 100, 3, 3, k % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED,
+            (struct test_case){.without = " state_index "});
+        add(list, &DELTA[k], 131, 2, 2, LAYOUT_COMPACT,
+            (struct test_case){.without = " cu state_index ", .with = " states norms states_index "});
+    }
+}
+
 void group_served(struct case_list *list)
 {
     for (int k = 0; k < COUNT(EACH); k++) {
@@ -234,4 +251,5 @@ void group_served(struct case_list *list)
         add(list, &EACH[PIECED[k]], 2400, 2, 6, LAYOUT_COMPACT,
             (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
     add_kept_by_chunk(list);
+    add_wide_delta(list);
 }

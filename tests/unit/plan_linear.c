@@ -75,6 +75,26 @@ TEST(chunks_leave_states_behind_tokens_where_they_are_asked_for)
     }
 }
 
+/* With more than 256 value channels the delta rule goes by chunks where it is asked for. */
+TEST(the_delta_rule_has_many_value_channels_in_chunks_by_name)
+{
+    static const char problem[] = "dtype=bf16,h=16,t=4096,d=128,d_v=512";
+    static const char *const name[][2] = {{"kda", "linear_keyed_delta"},
+                                          {"gated_delta", "linear_delta_sm90"},
+                                          {"delta_rule", "linear_delta"},
+                                          {"rwkv7", "linear_dplr"}};
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    for (size_t n = 0; n < sizeof name / sizeof *name; n++) {
+        const struct device named = asking_for(&H100, name[n][1]);
+        CHECK_EQ(pick_pass(name[n][0], LATHE_FORWARD, problem, &named, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, name[n][1]);
+        CHECK(plan.linear.smem_bytes <= H100.smem_bytes);
+        CHECK_EQ(pick_pass(name[n][0], LATHE_FORWARD, problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, "linear_recurrent");
+    }
+}
+
 /* Pieces are no more blocks than run at once. */
 TEST(few_long_sequences_are_cut_into_pieces)
 {
