@@ -224,20 +224,22 @@ struct chunk {
     size_t size;
 };
 
-static int write_chunks(int fd, const struct chunk *chunk, int n)
+static int write_chunks(int fd, const struct chunk *chunk, int n, bool durable)
 {
     int error = 0;
     for (int i = 0; i < n && error == 0; i++)
         error = lathe__write_all(fd, chunk[i].data, chunk[i].size);
-    if (error == 0 && fsync(fd) != 0)
+    if (error == 0 && durable && fsync(fd) != 0)
         error = errno;
     if (close(fd) != 0 && error == 0)
         error = errno;
     return error;
 }
 
-/* Temporary sibling, fsync, rename: a reader sees the old file, the new one or none. Returns an errno. */
-static int publish(const struct cache *cache, const char *name, const struct chunk *chunk, int n)
+/* Temporary sibling, fsync if it is durable, rename: a reader sees the old file, the new one or none. Returns
+   an errno. */
+static int publish(const struct cache *cache, const char *name, const struct chunk *chunk, int n,
+                   bool durable)
 {
     char temporary[64];
     uint64_t number = 0;
@@ -250,7 +252,7 @@ static int publish(const struct cache *cache, const char *name, const struct chu
         return errno;
     if (cache->file_mode != 0600)
         (void)fchmod(fd, cache->file_mode); /* not decided by the umask; failing leaves it private */
-    int error = write_chunks(fd, chunk, n);
+    int error = write_chunks(fd, chunk, n, durable);
     if (error == 0 && renameat(cache->dir_fd, temporary, cache->dir_fd, name) != 0)
         error = errno;
     if (error != 0)
@@ -258,13 +260,13 @@ static int publish(const struct cache *cache, const char *name, const struct chu
     return error;
 }
 
-/* Only people miss it: the entry stays without. */
+/* Only people miss it: the entry stays without, and nobody waits for the disk. */
 static void store_text(struct cache *cache, const unsigned char key[KEY_BYTES], const struct cache_blob *blob)
 {
     const struct chunk text = {blob->readable, blob->readable_size};
     char name[NAME_BYTES];
     entry_name(key, "cu", name);
-    const int error = publish(cache, name, &text, 1);
+    const int error = publish(cache, name, &text, 1, false);
     if (error != 0)
         lathe__report(&cache->report, 2, "kernel cache %s: %s cannot be written: %s", cache->path, name,
                       strerror(error));
@@ -281,14 +283,14 @@ bool lathe__cache_store(struct cache *cache, const unsigned char key[KEY_BYTES],
     const struct chunk entry[3] = {
         {header, sizeof header}, {blob->image, blob->image_size}, {blob->log, blob->log_size}};
     entry_name(key, "bin", name);
-    const int error = publish(cache, name, entry, 3);
+    const int error = publish(cache, name, entry, 3, true);
     if (error != 0) {
         warn_once(cache, "it cannot be written", error);
         return false;
     }
     if (blob->readable)
         store_text(cache, key, blob);
-    (void)fsync(cache->dir_fd); /* the name itself; losing it in a crash is a miss */
+    /* The folder is not synced: a name that a crash takes is a miss. */
     lathe__cache_evict(cache);
     return true;
 }
@@ -308,7 +310,7 @@ unsigned char *lathe__cache_file_read(const struct cache *cache, const char *nam
 int lathe__cache_file_write(const struct cache *cache, const char *name, const void *data, size_t size)
 {
     const struct chunk file = {data, size};
-    return cache->dir_fd < 0 || cache->read_only ? EROFS : publish(cache, name, &file, 1);
+    return cache->dir_fd < 0 || cache->read_only ? EROFS : publish(cache, name, &file, 1, true);
 }
 
 size_t lathe__cache_note_read(struct cache *cache, const char *name, char *data, size_t size)
@@ -330,7 +332,7 @@ void lathe__cache_note_write(struct cache *cache, const char *name, const char *
 {
     const struct chunk text = {data, size};
     if (cache->dir_fd >= 0 && !cache->read_only)
-        (void)publish(cache, name, &text, 1); /* without it the next start is slower */
+        (void)publish(cache, name, &text, 1, false); /* without it the next start is slower */
 }
 
 /* ---- one builder for a key ------------------------------------------------------------------------ */

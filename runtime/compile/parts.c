@@ -25,6 +25,9 @@ enum {
 struct part {
     struct piece piece[2];
     int n_pieces;
+    unsigned char *image; /* of these pieces */
+    size_t image_size;
+    const char *how; /* it was made */
     char *log;
     lathe_status status;
     lathe_error error;
@@ -55,6 +58,27 @@ bool lathe__parts_pay(const struct compiler *compiler, const struct source *sour
 
 /* ---- threads -------------------------------------------------------------------------------------- */
 
+/* Machine code alone is loaded as it is: it leaves nothing to choose, and `fatbinary` takes 10 ms. */
+static lathe_status make_image(const struct compiler *compiler, struct part *part)
+{
+    struct piece *only = &part->piece[0];
+    if (part->n_pieces != 1 || only->ptx)
+        return lathe__bundle(compiler, part->piece, part->n_pieces, &part->image, &part->image_size,
+                             &part->how, &part->error);
+    part->image = (unsigned char *)only->data;
+    part->image_size = only->size;
+    part->how = "as it is";
+    only->data = NULL;
+    return LATHE_OK;
+}
+
+static lathe_status make_part(const struct work *w, int number, struct part *part)
+{
+    TRY(lathe__compile_arch(w->compiler, w->source, w->arch, number, part->piece, &part->n_pieces, &part->log,
+                            &part->error));
+    return part->log ? make_image(w->compiler, part) : lathe__fail_memory(&part->error);
+}
+
 /* Part 0, of the short kernels, is taken last. */
 static void *run(void *user)
 {
@@ -63,10 +87,7 @@ static void *run(void *user)
     for (int i = atomic_fetch_add(&w->next, 1); i <= n && !atomic_load(&w->failed);
          i = atomic_fetch_add(&w->next, 1)) {
         struct part *part = &w->part[i % n];
-        part->status = lathe__compile_arch(w->compiler, w->source, w->arch, i % n, part->piece,
-                                           &part->n_pieces, &part->log, &part->error);
-        if (part->status == LATHE_OK && !part->log)
-            part->status = lathe__fail_memory(&part->error);
+        part->status = make_part(w, i % n, part);
         if (part->status != LATHE_OK)
             atomic_store(&w->failed, true);
     }
@@ -136,27 +157,15 @@ static lathe_status join_images(const struct work *w, unsigned char **image, siz
                                 lathe_error *err)
 {
     struct image one[MAX_COMPILED_PARTS] = {{NULL, 0}};
-    unsigned char *made[MAX_COMPILED_PARTS] = {NULL};
-    const char *how = "";
     char note[200];
     const int n = w->source->n_parts;
-    lathe_status status = LATHE_OK;
-    for (int i = 0; i < n && status == LATHE_OK; i++) {
-        status = lathe__bundle(w->compiler, w->part[i].piece, w->part[i].n_pieces, &made[i], &one[i].size,
-                               &how, err);
-        one[i].data = made[i];
-    }
-    snprintf(note, sizeof note, "bundle: %d parts of %d piece%s, %s\n", n, w->part[0].n_pieces,
-             w->part[0].n_pieces == 1 ? "" : "s", how);
-    if (status == LATHE_OK) {
-        *image = lathe__images_join(one, n, size);
-        *log = join_logs(w->part, n, note);
-        if (!*image || !*log)
-            status = lathe__fail_memory(err);
-    }
     for (int i = 0; i < n; i++)
-        free(made[i]);
-    return status;
+        one[i] = (struct image){w->part[i].image, w->part[i].image_size};
+    snprintf(note, sizeof note, "bundle: %d parts of %d piece%s, %s\n", n, w->part[0].n_pieces,
+             w->part[0].n_pieces == 1 ? "" : "s", w->part[n - 1].how);
+    *image = lathe__images_join(one, n, size);
+    *log = join_logs(w->part, n, note);
+    return *image && *log ? LATHE_OK : lathe__fail_memory(err);
 }
 
 static lathe_status finish(const struct work *w, unsigned char **image, size_t *size, char **log,
@@ -197,6 +206,7 @@ lathe_status lathe__compile_parts(const struct compiler *compiler, const struct 
     const lathe_status status = finish(w, image, size, log, err);
     for (int i = 0; i < source->n_parts; i++) {
         free(w->part[i].log);
+        free(w->part[i].image);
         for (int k = 0; k < w->part[i].n_pieces; k++)
             free(w->part[i].piece[k].data);
     }
