@@ -227,6 +227,67 @@ def explained():
     assert ld.wrap("causal", queries="whole").explain(q, k, k).startswith("causal: scheme keys over 2 ranks: the only")
 
 
+class Counted:
+    """Bytes that this rank sends to others, while it is entered."""
+
+    NAMES = ("exchange", "gather", "pass_on")
+
+    def __enter__(self):
+        from lathe.torch.distributed._ranks import Ranks
+
+        self.ranks, self.kept, self.sent = Ranks, {n: getattr(Ranks, n) for n in self.NAMES}, 0
+
+        def exchange(ranks, send, shapes, dtype, device):
+            self.sent += dtype.itemsize * sum(t.numel() for r, of in enumerate(send) if r != ranks.me for t in of)
+            return self.kept["exchange"](ranks, send, shapes, dtype, device)
+
+        def gather(ranks, mine, shapes, dtype, device):
+            most = max(sum(torch.Size(s).numel() for s in of) for of in shapes)
+            self.sent += dtype.itemsize * most * (ranks.count - 1)
+            return self.kept["gather"](ranks, mine, shapes, dtype, device)
+
+        def pass_on(ranks, send, size):
+            self.sent += send.numel() * send.element_size()
+            return self.kept["pass_on"](ranks, send, size)
+
+        Ranks.exchange, Ranks.gather, Ranks.pass_on = exchange, gather, pass_on
+        return self
+
+    def __exit__(self, *_):
+        for name in self.NAMES:
+            setattr(self.ranks, name, self.kept[name])
+
+
+def sent_is_said(name, scheme, dtype=torch.float32, order="contiguous", results=(), tokens=12):
+    """What explain() says that a rank of equal shards sends, on average where heads are shared out unevenly, is what
+    ranks send, both passes."""
+    from lathe.torch.distributed import _choice
+
+    op, whole_q = lathe.load(name), scheme == "keys"
+    operands = operands_of(op, tokens, tokens)
+    inputs = drawn(op, operands)
+    each = [tokens // me()[1]] * me()[1]
+    linear = op.kind == "linear_attention"
+    dim_of = lambda n: next((i for i, d in enumerate(op.forward.by_name[n].dims) if d.name == "t"), None)
+    cut_at = lambda n: dim_of(n) if linear else None if n in inputs or (whole_q and n in ("q", "q2")) else 2
+    cut = lambda n, x: x if cut_at(n) is None or not torch.is_tensor(x) else piece(x, cut_at(n), each, order)
+    typed = lambda n, x: x.to(dtype if n in operands else torch.promote_types(dtype, torch.float32))
+    real_one = lambda x: torch.is_tensor(x) and x.is_floating_point()
+    own = {n: cut(n, typed(n, x) if real_one(x) else x) for n, x in {**operands, **inputs}.items()}
+    own = own if whole_q else with_gradients(op, own)
+    attend = ld.wrap(op, scheme=scheme, order=order, queries="whole" if whole_q else "cut", results=results)
+    said = _choice.judge(op, attend._sizes(attend._problem(attend._bind((), own), "even", attend.ranks)), scheme)
+    with Counted() as forward:
+        made = attend(**own, lengths="even")
+    mean = lambda sent: summed(torch.tensor(sent)).item() / me()[1]
+    assert mean(forward.sent) == said.sent > 0, (name, scheme, dtype, forward.sent, said)
+    if not whole_q:
+        made = made if isinstance(made, tuple) else (made,)
+        with Counted() as backward:
+            sum(t.square().sum() for t in made).backward()
+        assert mean(backward.sent) == said.sent_back > 0, (name, scheme, dtype, backward.sent, said)
+
+
 def wholly_masked():
     """Keys of one rank that nobody sees, and queries that see nothing."""
     rank, _ = me()

@@ -119,6 +119,24 @@ def test_explain(two):
     two.run(cases.explained)
 
 
+SAID = [("causal", "heads"), ("mla_decoupled", "heads"), ("causal", "gather"), ("mla_decoupled", "gather"),
+        ("causal", "ring"), ("sinks", "ring"), ("causal", "keys"), ("gated_delta", "states"), ("gla", "states"),
+        ("linear_elu", "states"), ("retention_linear", "states")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, scheme", SAID)
+def test_what_explain_says_is_sent(two, three, name, scheme):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        two.run(cases.sent_is_said, name, scheme, dtype)
+        three.run(cases.sent_is_said, name, scheme, dtype)
+
+
+def test_what_explain_says_of_states_behind_tokens(two, three):
+    two.run(cases.sent_is_said, "gated_delta", "states", torch.float32, "contiguous", ("o", "state_out"))
+    three.run(cases.sent_is_said, "linear_elu", "states", torch.float32, "contiguous", ("o", "state_out", "norm_out"))
+    two.run(cases.sent_is_said, "causal", "ring", torch.float32, "zigzag")
+
+
 def test_wholly_masked_shards(two):
     two.run(cases.wholly_masked)
 

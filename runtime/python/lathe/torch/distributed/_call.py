@@ -171,9 +171,16 @@ class Sharded:
         return _choice.Sizes(
             ranks=p.ranks.count, b=q.shape[0], h=p.heads, h_kv=p.key_heads, q=p.queries, kv=p.kv_shards.total,
             d=q.shape[3], d_v=v.shape[3], bytes=q.element_size(), whole_q=p.q_shards is None,
+            row_q=_row(p, ("q", "q2")), row_kv=_row(p, p.keys),
+            wide_kv=_row(p, p.keys, 8 if q.element_size() == 8 else 4),
             zigzag=self.order == "zigzag", packed=any(n in p.tensors for n in PACKED), trains=p.trains,
-            offset=bool(self.offset),
+            offset=bool(self.offset), behind="state_out" in self.whole.wanted or "norm_out" in self.whole.wanted,
         )  # fmt: skip
+
+
+def _row(p: Problem, names, size: int = 0) -> int:
+    """Bytes of a row of these operands together; size: of an element of each, if it is not its own."""
+    return sum(p.tensors[n].shape[3] * (size or p.tensors[n].element_size()) for n in names if n in p.tensors)
 
 
 def _train(tensors: dict) -> bool:

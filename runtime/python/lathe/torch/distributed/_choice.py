@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ... import _library as c
-from ..._nature import counts_tokens
+from ..._nature import counts_tokens, nature
 from ..._op import Op
 
 SCHEMES = ("heads", "gather", "keys", "ring", "states")
@@ -25,11 +25,15 @@ class Sizes(NamedTuple):
     kv: int
     d: int
     d_v: int
-    bytes: int  # of an element
+    bytes: int  # of an element of q
+    row_q: int  # bytes of a query of one head, q and q2, and
+    row_kv: int  # of a key, k, v and k2, and
+    wide_kv: int  # of its gradients as they are added up
     whole_q: bool
     zigzag: bool
     packed: bool
     trains: bool
+    behind: bool = False  # linear attention: the state behind all tokens is asked for
     offset: bool = False  # linear attention: where a rank's tokens begin is added to a scalar
 
 
@@ -126,23 +130,32 @@ def _no_ring(op: Op, s: Sizes) -> str:
 def _traffic(op: Op, s: Sizes, scheme: str) -> tuple[int, int, str]:
     others = s.ranks - 1
     tokens_q, tokens_kv = -(-s.q // s.ranks), -(-s.kv // s.ranks)  # of a rank
-    keys = s.b * s.h_kv * tokens_kv * (s.d + s.d_v) * s.bytes
+    keys = s.b * s.h_kv * tokens_kv * s.row_kv
     if scheme == "heads":
-        rows = s.b * s.h * tokens_q * (s.d + s.d_v) * s.bytes
+        rows = s.b * s.h * tokens_q * (s.row_q + s.d_v * s.bytes)
         share = (rows + keys) * others // s.ranks
         return share, share, "q, k, v and o of other ranks' heads, by all-to-all"
     if scheme in ("gather", "ring"):
         how = "to all others at once" if scheme == "gather" else "of one rank after the other, beside computing"
-        back = keys * others * (1 if scheme == "gather" else 3)
+        sums = s.b * s.h_kv * tokens_kv * s.wide_kv * s.ranks  # which come home at last
+        back = keys * others + (sums if scheme == "ring" else 0)
         return keys * others, back, f"k and v {how}; backward dk and dv go back as sums"
     if scheme == "keys":
         wide = 8 if s.bytes == 8 else 4
         parts = s.b * s.h * s.q * (s.d_v + _row_states(op) + 1) * wide
         return parts * others, 0, "parts of rows in f32, by all-gather"
-    wide = 8 if s.bytes == 8 else 4
-    state = s.b * s.h * s.d * s.d_v * wide
-    turn = 0 if s.ranks < 3 else s.b * s.h * s.d * max(s.d, s.d_v) * wide
-    return (state + turn) * others, state * others, "a state, and what becomes of one on the way, by all-gather"
+    return *_states_sent(op, s), "a state, and what becomes of one on the way, by all-gather"
+
+
+def _states_sent(op: Op, s: Sizes) -> tuple[int, int]:
+    if op.kind != "linear_attention":
+        return 0, 0
+    of_state, others = nature(op), s.ranks - 1
+    element = s.b * s.h * s.d * (8 if s.bytes == 8 else 4)
+    state = element * (s.d_v + of_state.has_norm)
+    turn = 0 if s.ranks < 3 or of_state.whole else element * (s.d if of_state.mixes else s.d_v)
+    end = state if s.behind else 0
+    return (state + turn + end) * others, (state + end) * others
 
 
 def _row_states(op: Op) -> int:
