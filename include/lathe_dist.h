@@ -27,8 +27,9 @@
  *                              adds up the shares, as of other parameters. Of own tokens: whole
  *     q_start                  of query row 0 of all among all keys; by default both end together
  *     used_kv, pages           of keys: those of the rank's own keys, beside a q_start (pages in the forward
- *                              pass alone). The first of them is
- *                              behind all places of the ranks before, in use or not. Of heads: used_kv of all
+ *                              pass alone). The first of them is behind all places of the ranks before, in
+ *                              use or not, or, of interleaved shards, in the rank's first chunk. Of heads:
+ *                              used_kv of all
  *     state, dstate_out        of linear attention: ahead of the first token of all and behind the last one,
  *                              the same everywhere
  *     state_out, dstate        behind the last and ahead of the first token of all, the same everywhere.
@@ -127,7 +128,10 @@ typedef enum lathe_scheme {
 } lathe_scheme;
 
 typedef enum lathe_shards {
-    LATHE_SHARDS_CONTIGUOUS = 0, /* rank 0 has the first tokens, and so on */
+    LATHE_SHARDS_CONTIGUOUS = 0,  /* rank 0 has the first tokens, and so on */
+    LATHE_SHARDS_INTERLEAVED = 2, /* keys: of chunks of options.interleave keys rank r has number r, r +
+                                     ranks, r + 2 ranks, ..., one behind the other: a cache that grows by a
+                                     token grows on all ranks in turn. The last chunk may have fewer keys */
     LATHE_SHARDS_ZIGZAG = 1 /* of 2 ranks pieces of one length rank r has number r, then 2 ranks - 1 - r: work
                                of a causal mask is then even. All ranks have as many tokens, an even number */
 } lathe_shards;
@@ -168,6 +172,7 @@ typedef struct lathe_dist_options {
                                 its S. o0 and r are rounded to the dtype of o before they are added.
                                 UNSUPPORTED: f16, whose r would be below its range where gates are strong;
                                 specs whose o is no such sum; other schemes; the backward pass */
+    int32_t interleave;      /* LATHE_SHARDS_INTERLEAVED: keys of a chunk, 1 or more; else 0 */
 } lathe_dist_options;
 
 typedef struct lathe_dist lathe_dist;

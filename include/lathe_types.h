@@ -119,6 +119,9 @@ typedef struct CUstream_st
  *     and "h_kv" have all places. Gradients of inputs and dq are the share of this part: the caller adds
  *     them up. A backward pass of a part of the keys needs o and the finals of all. LATHE_COMBINE takes
  *     h_start and n_h.
+ *     Keys in chunks, as of a cache that is shared out to several GPUs in turn, take kv_chunk and kv_step
+ *     as well, i32 scalars: so many keys follow each other, and so many places lie from the first of them
+ *     to the first of the next ones. Key i is then kv_start + i / kv_chunk * kv_step + i % kv_chunk.
  *
  *     k and v may have, each, a dtype of 8 bits (F8_E4M3, F8_E5M2, I8) beside q and o of another one: keys
  * and values are the numbers that are stored, and a spec multiplies them by scales that are its inputs

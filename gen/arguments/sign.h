@@ -37,6 +37,8 @@ void sign_free_sizes(struct signature *s, const struct sig_size *size);
 struct sig_arg *sign_add(struct signature *s, enum arg_role role, const char *prefix, const char *name);
 /* Where keys (SYM_ALL_KV) or heads (SYM_ALL_H) that are a part of all begin, and how many all are. */
 void sign_places(struct signature *s, enum sym all, const char *start, const char *total);
+/* Chunks of keys that lie apart. */
+void sign_chunks(struct signature *s);
 /* One that few calls have. */
 struct sig_arg *sign_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype);
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n);

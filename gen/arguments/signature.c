@@ -64,6 +64,20 @@ void sign_places(struct signature *s, enum sym all, const char *start, const cha
     }
 }
 
+void sign_chunks(struct signature *s)
+{
+    const uint8_t number = (uint8_t)(1 + s->n_args);
+    struct sig_arg *const arg[] = {sign_rare(s, ROLE_CHUNK, "kv_chunk", LATHE_I32),
+                                   sign_rare(s, ROLE_STEP, "kv_step", LATHE_I32)};
+    for (int i = 0; i < 2; i++) {
+        if (!arg[i])
+            return;
+        arg[i]->presence_built = true;
+        arg[i]->dim[0].sym = SYM_ALL_KV;
+        arg[i]->beside = (uint8_t)(number + (i == 0));
+    }
+}
+
 void sign_dims(struct sig_arg *a, const enum sym *syms, int n)
 {
     a->ndim = (uint8_t)n;

@@ -1,8 +1,8 @@
 /*
  * places.c: formulas of a call that has a part of all keys or heads. In: the clone of a spec, its problem.
- * Out: the same, with at.kv, at.q and at.pos moved by the first key that is here, at.h and at.h_kv by the
- * first head, and the sizes of all in the place of those that are here; and inputs with a place for each of
- * all.
+ * Out: the same, with at.kv, at.q and at.pos moved by the first key that is here (and at.kv by what lies
+ * between chunks of keys), at.h and at.h_kv by the first head, and the sizes of all in the place of those
+ * that are here; and inputs with a place for each of all.
  *
  * Kernels count queries and keys from the first key that is here (the launch moves q_start), so a difference
  * or a comparison of positions is the same moved or not, and stays as it is: masks such as causal and
@@ -27,7 +27,8 @@ struct moved { /* value + times * the first key */
 
 struct mover {
     struct ir *w;
-    bool keys, heads;
+    bool keys, heads, chunked;
+    bool of_keys;     /* the function is a mod of keys or values, whose at.pos is one of a key */
     struct moved *of; /* of every node below a root */
 };
 
@@ -41,11 +42,21 @@ static int heads_of_key_head(struct ir *w)
     return ir2(w, OP_IDIV, field(w, AT_N_H), field(w, AT_N_H_KV));
 }
 
+/* A key of chunks that lie apart: it only ever grows with the key, and so do bounds of tiles. */
+static int place_of_key(struct ir *w, int key)
+{
+    const int chunk = field(w, AT_KV_CHUNK);
+    const int apart = ir2(w, OP_SUB, field(w, AT_KV_STEP), chunk);
+    return ir2(w, OP_ADD, key, ir2(w, OP_MUL, ir2(w, OP_IDIV, key, chunk), apart));
+}
+
 /* Of a position; or of a head and of sizes, as they are of all. */
 static struct moved leaf(const struct mover *m, int i)
 {
     struct ir *w = m->w;
     const int at = w->node[i].op == OP_AT ? w->node[i].index : AT_COUNT;
+    if (m->chunked && (at == AT_KV || (at == AT_POS && m->of_keys)))
+        return (struct moved){place_of_key(w, i), 1};
     if (m->keys && (at == AT_KV || at == AT_Q || at == AT_POS))
         return (struct moved){i, 1};
     if (m->keys && at == AT_LEN_KV)
@@ -171,16 +182,19 @@ static void widen_inputs(struct ir *w, const struct mover *m)
 
 void places_pass(struct ir *w, const struct problem *problem)
 {
-    struct mover m = {.w = w, .keys = problem->cut_keys, .heads = problem->cut_heads};
+    struct mover m = {
+        .w = w, .keys = problem->cut_keys, .heads = problem->cut_heads, .chunked = problem->chunked};
     struct ir_fn *const fn[] = {&w->scale,    &w->mask,    &w->score,  &w->online,
                                 &w->epilogue, &w->forward, &w->combine};
     if (!m.keys && !m.heads)
         return;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         move_fn(&m, fn[f]);
-    for (int k = 0; k < MOD_COUNT; k++)
+    for (int k = 0; k < MOD_COUNT; k++) {
+        m.of_keys = k == MOD_KEY || k == MOD_VALUE;
         for (int s = 0; s < w->mod[k].n_stages; s++)
             move_fn(&m, &w->mod[k].stage[s].fn);
+    }
     widen_inputs(w, &m);
 }
 

@@ -226,6 +226,7 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     s->sharing = SHARING_NONE;
     if (backward)
         add_gradients(s, ir);
+    sign_chunks(s); /* rarer than all that is ahead of it */
     mark_paged_dims(s);
     count_sequences(s);
     sign_whole_inputs(s, ir);

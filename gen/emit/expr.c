@@ -206,6 +206,8 @@ static const char *at_text(int field)
         [AT_LEN_T] = "z.len_q",
         [AT_N] = "z.n",
         [AT_KV_START] = "x.kv_start",
+        [AT_KV_CHUNK] = "x.kv_chunk",
+        [AT_KV_STEP] = "x.kv_step",
         [AT_H_START] = "x.h_start",
         [AT_ALL_KV] = "x.all_kv",
         [AT_ALL_H] = "x.all_h",

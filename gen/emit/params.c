@@ -484,18 +484,21 @@ static void place_members(struct params *p, struct emitter *e, bool text)
 {
     static const struct {
         int field;
+        enum arg_role role;
         enum sym sym, all;
         const char *name;
-    } member[] = {{AT_KV_START, SYM_ONE, SYM_ALL_KV, "kv_start"},
-                  {AT_H_START, SYM_ONE, SYM_ALL_H, "h_start"},
-                  {AT_ALL_KV, SYM_ALL_KV, SYM_ALL_KV, "all_kv"},
-                  {AT_ALL_H, SYM_ALL_H, SYM_ALL_H, "all_h"},
-                  {AT_COUNT, SYM_ALL_H_KV, SYM_ALL_H_KV, "all_h_kv"}};
+    } member[] = {{AT_KV_START, ROLE_START, SYM_ONE, SYM_ALL_KV, "kv_start"},
+                  {AT_KV_CHUNK, ROLE_CHUNK, SYM_ONE, SYM_ALL_KV, "kv_chunk"},
+                  {AT_KV_STEP, ROLE_STEP, SYM_ONE, SYM_ALL_KV, "kv_step"},
+                  {AT_H_START, ROLE_START, SYM_ONE, SYM_ALL_H, "h_start"},
+                  {AT_ALL_KV, ROLE_TOTAL, SYM_ALL_KV, SYM_ALL_KV, "all_kv"},
+                  {AT_ALL_H, ROLE_TOTAL, SYM_ALL_H, SYM_ALL_H, "all_h"},
+                  {AT_COUNT, ROLE_TOTAL, SYM_ALL_H_KV, SYM_ALL_H_KV, "all_h_kv"}};
     for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
         if (!reads_size(e, member[i].field, member[i].sym))
             continue;
         if (member[i].sym == SYM_ONE)
-            params_row(p, PARAM_SCALAR_I32, lathe__place_find(e->sig, ROLE_START, member[i].all), 0, 4);
+            params_row(p, PARAM_SCALAR_I32, lathe__place_find(e->sig, member[i].role, member[i].all), 0, 4);
         else
             params_row(p, PARAM_SYM, (int)member[i].all, 0, 4);
         if (text)

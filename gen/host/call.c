@@ -140,7 +140,7 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
     }
     if (status == LATHE_OK)
         status = lathe__starts_check(sig, &out->problem, out->arg, err);
-    out->kv_start = lathe__place_start(sig, out->arg, SYM_ALL_KV);
+    out->keys = lathe__key_places(sig, out->arg);
     out->h_start = lathe__place_start(sig, out->arg, SYM_ALL_H);
     int64_t dim[SYM_COUNT];
     lathe__dims_of_all(&out->problem, dim);

@@ -20,6 +20,7 @@
 
 #include "gen/ir/eval.h"
 #include "gen/ir/spec.h"
+#include "runtime/recipe/bind.h"
 
 /* An argument with its last two dims swapped. */
 struct host_turned {
@@ -47,7 +48,8 @@ struct host_call { /* stays where it was bound: inputs may point into it */
     const lathe_arg *input[MAX_INPUTS];    /* by number in ir->input; NULL: not given */
     struct host_turned turned[MAX_INPUTS]; /* rows along an inner dim: of inputs that are such rows */
     int64_t q_start;                       /* attention: position of query row 0 among the keys */
-    int64_t kv_start, h_start;             /* attention: the first key and query head among all */
+    struct key_places keys;                /* attention: where its keys are among all */
+    int64_t h_start;                       /* attention: the first query head among all */
     int64_t sequence;                      /* attention: at.b of batch 0 */
     const int64_t *page;                   /* attention: the pages of that sequence, all of the pool */
     int64_t first_row;   /* where head_rows is not 0, the call is a part of another one: its number of this */
@@ -130,7 +132,7 @@ struct host_head {
     double *scaled; /* [n_live] scale * qk: LEAF_S of score_mod */
     double *s;      /* [n_live] after score_mod: LEAF_S of online and forward */
 
-    double *every_kv; /* [len_kv] kv_start, kv_start + 1, ...: at.kv of each */
+    double *every_kv; /* [len_kv] at.kv of each */
 };
 
 lathe_status host_head_init(struct host_head *head, const struct host_call *call, lathe_error *err);

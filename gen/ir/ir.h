@@ -67,6 +67,8 @@ enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
     X(SIZE3, "n3", 0)                                                                                        \
     X(SIZE4, "n4", 0)                                                                                        \
     X(KV_START, "kv_start", 0) /* attention, in lowered formulas: the first key of all that is here */       \
+    X(KV_CHUNK, "kv_chunk", 0) /* keys that follow each other */                                             \
+    X(KV_STEP, "kv_step", 0)   /* from the first of them to the first of the next ones */                    \
     X(H_START, "h_start", 0)   /* the same of query heads */                                                 \
     X(ALL_KV, "len_kv", 0)     /* keys in all: at.len_kv of the spec, where len_kv is as many as are here */ \
     X(ALL_H, "n_h", 0)                                                                                       \

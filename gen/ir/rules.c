@@ -94,10 +94,10 @@ static bool is_gradient_of(const char *name, const char *of)
    gradient of one, the gradient of another row value. NULL: nothing; else a phrase in `text`. */
 static const char *namesake(const struct ir *ir, const char *name, char *text, size_t size)
 {
-    static const char *const taken[] = {"q",        "k",         "v",       "o",     "x",       "y",
-                                        "do",       "dq",        "dk",      "dv",    "dx",      "dy",
-                                        "q_start",  "mask_kept", "cu_q",    "cu_kv", "used_kv", "pages",
-                                        "kv_start", "len_kv",    "h_start", "n_h"};
+    static const char *const taken[] = {"q",        "k",         "v",        "o",       "x",       "y",
+                                        "do",       "dq",        "dk",       "dv",      "dx",      "dy",
+                                        "q_start",  "mask_kept", "cu_q",     "cu_kv",   "used_kv", "pages",
+                                        "kv_start", "len_kv",    "kv_chunk", "kv_step", "h_start", "n_h"};
     for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
         if (strcmp(taken[k], name) == 0)
             return "an argument of every spec";

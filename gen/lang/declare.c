@@ -492,8 +492,8 @@ static bool is_linear_argument(const struct ir *ir, const char *name)
 
 static bool is_attention_argument(const struct ir *ir, const char *name)
 {
-    static const char *const reserved[] = {"cu_q",   "cu_kv",   "used_kv", "pages", "kv_start",
-                                           "len_kv", "h_start", "n_h",     NULL};
+    static const char *const reserved[] = {"cu_q",     "cu_kv",   "used_kv", "pages", "kv_start", "len_kv",
+                                           "kv_chunk", "kv_step", "h_start", "n_h",   NULL};
     return ir->kind == KIND_ATTENTION && is_listed(reserved, name);
 }
 

@@ -32,6 +32,8 @@ static const char *role_text(const struct sig_arg *a)
     case ROLE_Q_START:
     case ROLE_START:
     case ROLE_TOTAL:
+    case ROLE_CHUNK:
+    case ROLE_STEP:
     case ROLE_MASK_KEPT:
         return "scalar";
     }

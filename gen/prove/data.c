@@ -173,7 +173,7 @@ static bool is_instead(const struct signature *sig, int arg)
 /* Where tokens and heads of this call stand among all. */
 static bool is_place(const struct sig_arg *a)
 {
-    return a->role == ROLE_Q_START || a->role == ROLE_START || a->role == ROLE_TOTAL;
+    return a->role >= ROLE_Q_START && a->role <= ROLE_STEP;
 }
 
 static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const int64_t *dim)

@@ -163,6 +163,10 @@ static void write_scalar(FILE *f, const struct sig_arg *a)
                 a->role == ROLE_TOTAL         ? "how many there are"
                 : a->dim[0].sym == SYM_ALL_KV ? "the place of key 0 among all keys"
                                               : "the number of query head 0 among all heads");
+    else if (a->role == ROLE_CHUNK || a->role == ROLE_STEP)
+        fprintf(f, "%s (lathe_types.h); default: all keys of this call follow each other",
+                a->role == ROLE_CHUNK ? "keys that follow each other"
+                                      : "places from the first of them to the first of the next ones");
     else if (a->role == ROLE_MASK_KEPT)
         fprintf(
             f, "1: the workspace still has the map of the mask's tiles from an earlier launch like this one; "

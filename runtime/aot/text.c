@@ -128,9 +128,9 @@ static void write_problem(FILE *f, const struct problem *p, int number)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
     fprintf(f,
             "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64
-            "), %d, %d, %d, %d, %d};\n",
+            "), %d, %d, %d, %d, %d, %d};\n",
             p->present, p->unaligned, p->folded, p->deterministic, p->paged, p->packed, p->cut_keys,
-            p->cut_heads);
+            p->cut_heads, p->chunked);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */

@@ -43,6 +43,8 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
     } LIST[] = {
         {"kv_start", false, false, "the scheme gives the places of keys and heads itself"},
         {"len_kv", false, false, "the scheme gives the places of keys and heads itself"},
+        {"kv_chunk", false, false, "the scheme gives the places of keys and heads itself"},
+        {"kv_step", false, false, "the scheme gives the places of keys and heads itself"},
         {"h_start", false, false, "the scheme gives the places of keys and heads itself"},
         {"n_h", false, false, "the scheme gives the places of keys and heads itself"},
         {"mask_kept", false, false,
@@ -152,8 +154,15 @@ static lathe_status check_scheme(const struct lathe_dist *d, lathe_scheme which,
     TRY(check_whole_q(d, which, err));
     TRY(check_given(d, which, err));
     TRY(check_lists(d, which, err));
-    if (which == LATHE_SCHEME_KEYS && d->o.shards != LATHE_SHARDS_CONTIGUOUS)
-        return lathe__fail(err, LATHE_UNSUPPORTED, "keys of a rank follow each other: contiguous shards");
+    if (which == LATHE_SCHEME_KEYS && d->o.shards == LATHE_SHARDS_ZIGZAG)
+        return lathe__fail(err, LATHE_UNSUPPORTED,
+                           "zigzag shards are of queries and keys alike, and every rank has all queries: "
+                           "contiguous or interleaved shards");
+    if (which != LATHE_SCHEME_KEYS && d->o.shards == LATHE_SHARDS_INTERLEAVED)
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "interleaved shards are of caches, which scheme keys takes (whole_q = 1): contiguous "
+            "or zigzag shards");
     if (cuts_queries && !lathe__spec_by_query(d->spec, &line))
         return lathe__fail(
             err, LATHE_UNSUPPORTED,
@@ -227,6 +236,10 @@ static const char *order(const struct lathe_dist *d)
                : "serial states: a rank computes its o when the ranks ahead of it have left their states\n";
 }
 
+static const char *const SHARDS[] = {[LATHE_SHARDS_CONTIGUOUS] = "contiguous",
+                                     [LATHE_SHARDS_ZIGZAG] = "zigzag",
+                                     [LATHE_SHARDS_INTERLEAVED] = "interleaved"};
+
 static void describe(struct lathe_dist *d, const char *others)
 {
     (void)lathe__print(
@@ -234,8 +247,8 @@ static void describe(struct lathe_dist *d, const char *others)
         "scheme %s, rank %d of %d, %s shards: a launch sends %zu bytes to other ranks in %d calls, "
         "launches %d kernels, of which %d compute and the others read and write %zu bytes, and takes a "
         "workspace of %zu bytes\n%s%s",
-        d->scheme->name, d->t.rank, d->t.ranks, d->o.shards == LATHE_SHARDS_ZIGZAG ? "zigzag" : "contiguous",
-        d->sent, d->n_sends, d->n_kernels, d->n_own, d->moved, lathe__dist_bytes(d), order(d), others);
+        d->scheme->name, d->t.rank, d->t.ranks, SHARDS[d->o.shards], d->sent, d->n_sends, d->n_kernels,
+        d->n_own, d->moved, lathe__dist_bytes(d), order(d), others);
 }
 
 struct trial {

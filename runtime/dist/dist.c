@@ -100,6 +100,29 @@ static lathe_status count_tokens(struct lathe_dist *d, const char *what, const i
     return LATHE_OK;
 }
 
+/* Keys of interleaved shards: those that all tokens leave each rank, or, where the caller says how many are
+   in use, any number. There are as many in all as the last of them says. */
+static lathe_status count_interleaved(struct lathe_dist *d, lathe_error *err)
+{
+    const int64_t sum = d->kv_all;
+    const bool in_use = find(d, "used_kv") != NULL;
+    for (int r = 0; r < d->t.ranks; r++) {
+        const int64_t reach = lathe__dist_reach(d, r, d->kv_tokens[r]);
+        d->kv_all = reach > d->kv_all ? reach : d->kv_all;
+        if (!in_use && d->kv_tokens[r] != lathe__dist_own_of(d, r, sum))
+            return lathe__fail(
+                err, LATHE_ARG,
+                "dist: kv_tokens: expected %lld of rank %d, which chunks of %d of all %lld keys "
+                "leave it, given %lld; give used_kv where ranks have room for more",
+                (long long)lathe__dist_own_of(d, r, sum), r, d->o.interleave, (long long)sum,
+                (long long)d->kv_tokens[r]);
+    }
+    if (d->kv_all > INT32_MAX)
+        return lathe__fail(err, LATHE_ARG, "dist: kv_tokens: expected fewer than 2^31 in all, given %lld",
+                           (long long)d->kv_all);
+    return LATHE_OK;
+}
+
 static bool is_linear(const struct lathe_dist *d)
 {
     char why[256];
@@ -137,7 +160,7 @@ static lathe_status read_sizes(struct lathe_dist *d, const lathe_dist_options *o
                      err));
     if (o->whole_q)
         d->q_all = q->shape[2];
-    return LATHE_OK;
+    return o->shards == LATHE_SHARDS_INTERLEAVED ? count_interleaved(d, err) : LATHE_OK;
 }
 
 void lathe_dist_destroy(lathe_dist *dist)
@@ -158,9 +181,36 @@ void lathe_dist_destroy(lathe_dist *dist)
     free(dist);
 }
 
+static lathe_status check_flag(const char *name, int32_t given, lathe_error *err)
+{
+    return given == 0 || given == 1
+               ? LATHE_OK
+               : lathe__fail(err, LATHE_ARG, "dist: %s: expected 0 or 1, given %d", name, given);
+}
+
+static lathe_status check_options(const lathe_dist_options *o, int ranks, lathe_error *err)
+{
+    const bool interleaved = o->shards == LATHE_SHARDS_INTERLEAVED;
+    if ((int)o->shards < 0 || o->shards > LATHE_SHARDS_INTERLEAVED)
+        return lathe__fail(err, LATHE_ARG, "dist: shards: expected 0 to %d, given %d",
+                           LATHE_SHARDS_INTERLEAVED, (int)o->shards);
+    if (o->heads_at_once < 0)
+        return lathe__fail(err, LATHE_ARG, "dist: heads_at_once: expected 0 or more, given %d",
+                           o->heads_at_once);
+    if (interleaved ? o->interleave < 1 || o->interleave > INT32_MAX / ranks : o->interleave != 0)
+        return lathe__fail(err, LATHE_ARG,
+                           interleaved ? "dist: interleave: expected the keys of a chunk, 1 to %d, given %d"
+                                       : "dist: interleave: expected 0 beside other shards than "
+                                         "LATHE_SHARDS_INTERLEAVED, which has at most %d, given %d",
+                           INT32_MAX / ranks, o->interleave);
+    TRY(check_flag("whole_q", o->whole_q, err));
+    return check_flag("parallel_states", o->parallel_states, err);
+}
+
 static lathe_status build(struct lathe_dist *d, const lathe_dist_options *o, const lathe_arg *args, int n,
                           lathe_error *err)
 {
+    TRY(check_options(o, d->t.ranks, err));
     TRY(keep_arguments(d, args, n, err));
     TRY(name_arguments(d, err));
     d->o = *o;

@@ -150,6 +150,11 @@ lathe_status lathe__dist_scale_add(struct walk *w, struct tensor to, struct tens
 
 int64_t lathe__dist_tokens(const struct lathe_dist *d, bool keys, int rank);
 int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct stretch piece[MOST_PIECES]);
+/* Interleaved shards: the first key of a rank among all, keys of it among so many of all, and the other way
+   round, how many there are at least where it has n. */
+int64_t lathe__dist_first_chunk(const struct lathe_dist *d, int rank);
+int64_t lathe__dist_own_of(const struct lathe_dist *d, int rank, int64_t all);
+int64_t lathe__dist_reach(const struct lathe_dist *d, int rank, int64_t n);
 /* Key heads of a rank of scheme heads: from *first, *n of them. */
 void lathe__dist_heads_of(const struct lathe_dist *d, int rank, int64_t *first, int64_t *n);
 /* Position of query row 0 of all among all keys. */
@@ -202,7 +207,8 @@ struct local { /* a call of attention with some of the queries, keys and heads *
     bool cut_q, cut_keys, cut_heads;
     struct stretch q; /* own rows from q.local, of all from q.first; cut_q */
     int64_t kv_first;
-    int64_t h_first, h; /* query heads */
+    int32_t kv_chunk, kv_step; /* keys that follow each other, from those to the next; 0: all do */
+    int64_t h_first, h;        /* query heads */
     int32_t q_start, kv_start, len_kv, h_start, n_h;
     bool parts; /* part_o and part_rows are in the call, and no other result but gradients */
 };

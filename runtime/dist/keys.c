@@ -8,6 +8,12 @@
 static struct local own_keys(const struct walk *w)
 {
     struct stretch p[MOST_PIECES];
+    const int32_t chunk = w->d->o.interleave;
+    if (chunk > 0)
+        return (struct local){.cut_keys = true,
+                              .kv_first = lathe__dist_first_chunk(w->d, w->d->t.rank),
+                              .kv_chunk = chunk,
+                              .kv_step = chunk * w->d->t.ranks};
     (void)lathe__dist_pieces(w->d, true, w->d->t.rank, p);
     return (struct local){.cut_keys = true, .kv_first = p[0].first};
 }

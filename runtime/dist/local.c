@@ -107,6 +107,10 @@ static void add_places(const struct walk *w, struct call *c, struct local *l)
         lathe__dist_put_i32(c, "kv_start", &l->kv_start);
         lathe__dist_put_i32(c, "len_kv", &l->len_kv);
     }
+    if (l->kv_chunk > 0) {
+        lathe__dist_put_i32(c, "kv_chunk", &l->kv_chunk);
+        lathe__dist_put_i32(c, "kv_step", &l->kv_step);
+    }
     if (l->cut_heads) {
         lathe__dist_put_i32(c, "h_start", &l->h_start);
         lathe__dist_put_i32(c, "n_h", &l->n_h);

@@ -27,6 +27,28 @@ int lathe__dist_pieces(const struct lathe_dist *d, bool keys, int rank, struct s
     return 1;
 }
 
+int64_t lathe__dist_first_chunk(const struct lathe_dist *d, int rank)
+{
+    return (int64_t)rank * d->o.interleave;
+}
+
+int64_t lathe__dist_own_of(const struct lathe_dist *d, int rank, int64_t all)
+{
+    const int64_t chunk = d->o.interleave;
+    const int64_t turn = chunk * d->t.ranks;
+    const int64_t rest = all % turn - lathe__dist_first_chunk(d, rank);
+    return all / turn * chunk + (rest < 0 ? 0 : rest < chunk ? rest : chunk);
+}
+
+int64_t lathe__dist_reach(const struct lathe_dist *d, int rank, int64_t n)
+{
+    const int64_t chunk = d->o.interleave;
+    const int64_t last = n - 1;
+    if (n == 0)
+        return 0;
+    return lathe__dist_first_chunk(d, rank) + last / chunk * chunk * d->t.ranks + last % chunk + 1;
+}
+
 void lathe__dist_heads_of(const struct lathe_dist *d, int rank, int64_t *first, int64_t *n)
 {
     *first = d->h_kv * rank / d->t.ranks;

@@ -192,6 +192,16 @@ lathe_status lathe__places_check(const struct signature *sig, const struct probl
 void lathe__dims_of_all(const struct problem *p, int64_t dim[SYM_COUNT]);
 /* The first key or head; 0: there is no such argument. arg: by their numbers. */
 int64_t lathe__place_start(const struct signature *sig, const lathe_arg *const *arg, enum sym sym);
+/* Where the keys of a call are among all: from `start` on, or chunks of them that begin `step` apart; chunk
+   0: all of them follow each other. */
+struct key_places {
+    int64_t start, chunk, step;
+};
+struct key_places lathe__key_places(const struct signature *sig, const lathe_arg *const *arg);
+static inline int64_t lathe__place_of_key(const struct key_places *p, int64_t key)
+{
+    return p->start + (p->chunk > 0 ? key / p->chunk * p->step + key % p->chunk : key);
+}
 /* Are the parts within all? */
 lathe_status lathe__starts_check(const struct signature *sig, const struct problem *p,
                                  const lathe_arg *const *arg, lathe_error *err);

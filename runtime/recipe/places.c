@@ -1,8 +1,8 @@
 /*
  * places.c: calls whose keys or heads are a part of all, as those of one GPU of several are: kv_start and
- * len_kv, h_start and n_h. In: a signature and what a call gives. Out: sizes and whether tensors have the
- * whole ones, or one sentence, status ARG. A size of the whole is that of the argument of ROLE_TOTAL, and of
- * every input that has a place for each key or head of all.
+ * len_kv, kv_chunk and kv_step, h_start and n_h. In: a signature and what a call gives. Out: sizes and
+ * whether tensors have the whole ones, or one sentence, status ARG. A size of the whole is that of the
+ * argument of ROLE_TOTAL, and of every input that has a place for each key or head of all.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -30,6 +30,7 @@ void lathe__places_find(const struct signature *sig, const lathe_arg *args, int 
 {
     p->cut_keys = is_named(sig, lathe__place_find(sig, ROLE_TOTAL, SYM_ALL_KV), args, n, need_data);
     p->cut_heads = is_named(sig, lathe__place_find(sig, ROLE_TOTAL, SYM_ALL_H), args, n, need_data);
+    p->chunked = is_named(sig, lathe__place_find(sig, ROLE_CHUNK, SYM_ALL_KV), args, n, need_data);
 }
 
 /* In a line of text the size brings both of its arguments. */
@@ -59,6 +60,7 @@ void lathe__places_bring(const struct signature *sig, struct problem *p, bool us
 {
     p->cut_keys = bring(sig, p, SYM_ALL_KV, usual);
     p->cut_heads = bring(sig, p, SYM_ALL_H, usual);
+    p->chunked = arg_in(p->present, lathe__place_find(sig, ROLE_CHUNK, SYM_ALL_KV));
     take_heads_of_all(p);
 }
 
@@ -174,6 +176,10 @@ static lathe_status check_keys(const struct signature *sig, const struct problem
 
 lathe_status lathe__places_check(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
+    if (p->chunked && !p->cut_keys)
+        return lathe__fail(err, LATHE_ARG,
+                           "argument 'kv_chunk': expected 'kv_start' and 'len_kv' beside it: chunks are of a "
+                           "part of all keys");
     if (p->cut_keys)
         TRY(check_keys(sig, p, err));
     return p->cut_heads ? check_heads(sig, p, err) : LATHE_OK;
@@ -185,6 +191,38 @@ int64_t lathe__place_start(const struct signature *sig, const lathe_arg *const *
 {
     const int i = lathe__place_find(sig, ROLE_START, sym);
     return i >= 0 && arg[i] && arg[i]->data ? value_of(arg[i]) : 0;
+}
+
+struct key_places lathe__key_places(const struct signature *sig, const lathe_arg *const *arg)
+{
+    const int chunk = lathe__place_find(sig, ROLE_CHUNK, SYM_ALL_KV);
+    const int step = lathe__place_find(sig, ROLE_STEP, SYM_ALL_KV);
+    struct key_places p = {lathe__place_start(sig, arg, SYM_ALL_KV), 0, 0};
+    if (chunk >= 0 && arg[chunk] && arg[chunk]->data && arg[step] && arg[step]->data) {
+        p.chunk = value_of(arg[chunk]);
+        p.step = value_of(arg[step]);
+    }
+    return p;
+}
+
+static lathe_status check_chunks(const struct signature *sig, const struct problem *p,
+                                 const lathe_arg *const *arg, lathe_error *err)
+{
+    const struct key_places k = lathe__key_places(sig, arg);
+    const int64_t n = p->dim[SYM_KV];
+    if (k.chunk < 1 || k.step < k.chunk)
+        return lathe__fail(
+            err, LATHE_ARG,
+            "argument 'kv_step': expected 'kv_chunk', 1 or more, keys or more, given kv_step=%" PRId64
+            " and kv_chunk=%" PRId64,
+            k.step, k.chunk);
+    if (k.start >= 0 && (n == 0 || lathe__place_of_key(&k, n - 1) < p->dim[SYM_ALL_KV]))
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG,
+                       "argument 'kv_start': expected that the last of %" PRId64
+                       " keys, in chunks of %" PRId64 " every %" PRId64 ", is one of len_kv=%" PRId64
+                       ", given kv_start=%" PRId64 ", where it is key %" PRId64,
+                       n, k.chunk, k.step, p->dim[SYM_ALL_KV], k.start, lathe__place_of_key(&k, n - 1));
 }
 
 static lathe_status check_start(const struct signature *sig, const struct problem *p,
@@ -204,7 +242,9 @@ static lathe_status check_start(const struct signature *sig, const struct proble
 lathe_status lathe__starts_check(const struct signature *sig, const struct problem *p,
                                  const lathe_arg *const *arg, lathe_error *err)
 {
-    if (p->cut_keys)
+    if (p->chunked)
+        TRY(check_chunks(sig, p, arg, err));
+    else if (p->cut_keys)
         TRY(check_start(sig, p, arg, SYM_KV, SYM_ALL_KV, err));
     if (!p->cut_heads)
         return LATHE_OK;

@@ -81,6 +81,8 @@ enum arg_role {
     ROLE_Q_START,
     ROLE_START,    /* i32: where this call's part begins among all keys or heads; how many: size of dim 0 */
     ROLE_TOTAL,    /* i32: how many there are: that size */
+    ROLE_CHUNK,    /* i32: so many keys of the part follow each other, */
+    ROLE_STEP,     /* i32: and begin so many keys behind those before them */
     ROLE_MASK_KEPT /* i32, not 0: the map of the mask's tiles is in the workspace, from an earlier launch */
 };
 
@@ -240,6 +242,7 @@ struct problem {
     bool packed;           /* sequences lie one behind the other, however many there are */
     bool cut_keys;  /* k and v have a part of the keys: dims take the size SYM_ALL_KV of sig_dim.whole */
     bool cut_heads; /* q, k and v a part of the heads: SYM_ALL_H, SYM_ALL_H_KV */
+    bool chunked;   /* that part of the keys is chunks that lie apart */
     bool open;      /* a line that leaves batches, heads or tokens out: they stand for any */
 };
 

@@ -227,9 +227,14 @@ expect 0 '12 of 12 rows: ok' '' run document --problem b=2,h=2,q=3,kv=4,len_kv=1
 expect 2 '' 'say where it begins by --set kv_start=VALUE' run causal --problem b=1,h=1,q=3,kv=4,len_kv=10,d=16
 expect 2 '' 'say how many there are by len_kv=N in --problem' run causal --problem b=1,h=1,q=3,d=16 --set kv_start=6
 expect 2 '' "argument 'kv_start': expected from 0 to 6, with kv=4 of len_kv=10 in this call, given 8" run causal --problem q=3,kv=4,len_kv=10,d=16 --set kv_start=8
+cut='causal --problem h=2,q=3,kv=8,len_kv=24,kv_chunk=i32,kv_step=i32,d=16' # keys in chunks of 2, as of one of 3 GPUs
+expect 0 '6 of 6 rows: ok' '' run $cut --set kv_start=2 --set kv_chunk=2 --set kv_step=6 --verify
+expect 2 '' "argument 'kv_chunk': expected 'kv_step' beside it" run $cut --set kv_start=2 --set kv_chunk=2
+expect 2 '' "expected 'kv_chunk', 1 or more, keys or more, given kv_step=1 and kv_chunk=2" run $cut --set kv_start=2 --set kv_chunk=2 --set kv_step=1
+expect 2 '' 'is one of len_kv=24, given kv_start=6, where it is key 25' run $cut --set kv_start=6 --set kv_chunk=2 --set kv_step=6
 
 # names and scalars
-expect 2 '' "--set: unknown name 'x'; known: q_start kv_start h_start" run causal --set x=1
+expect 2 '' "--set: unknown name 'x'; known: q_start kv_start h_start kv_chunk kv_step" run causal --set x=1
 expect 2 '' "--input: unknown name 'lse'; known: q k v" run causal --input lse=a.npy
 expect 2 '' "--output: unknown name 'q'; known: o lse" run causal --output q=a.npy
 expect 2 '' "--set: unknown name 'x'; known: none" run softmax --set x=3

@@ -74,6 +74,8 @@ static bool is_given(const struct signature *sig, int arg, const struct test_cas
         return false;
     if (c->pass == LATHE_BACKWARD && a->role == ROLE_OUT_OPTIONAL)
         return !(c->unwanted >> gradients & 1u);
+    if (a->role == ROLE_CHUNK || a->role == ROLE_STEP)
+        return c->kv_chunk > 0;
     if (a->role == ROLE_START || a->role == ROLE_TOTAL)
         return c->dim[a->dim[0].sym] >= 0;
     return a->role == ROLE_Q_START ? c->has_q_start : !(a->optional && c->absent);

@@ -160,6 +160,11 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
+    if (c->kv_chunk > 0) {
+        used = snprintf(to, size, " in chunks of %d every %d", c->kv_chunk, c->kv_step);
+        to += used;
+        size -= (size_t)used;
+    }
     snprintf(to, size, " %s%s%s%s%s",
              c->blocks > 0      ? "hopper, few blocks, "
              : c->template_name ? "hopper "

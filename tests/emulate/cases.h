@@ -56,10 +56,12 @@ struct test_case {
     int32_t q_start;
     int32_t kv_start; /* attention, where dim[SYM_ALL_KV] says how many keys there are in all */
     int32_t h_start;  /* the same of dim[SYM_ALL_H] */
-    bool skewed;      /* logits of deviation 40: q and k of SKEWED_SPREAD */
-    double loud;      /* deviation of q and k, where it is not 0 */
-    bool infinite;    /* inputs have values of -inf */
-    bool absent;      /* what is optional is left out; of a backward pass, gradients excepted */
+    int32_t kv_chunk; /* keys lie in chunks of so many, every kv_step; 0: they do not */
+    int32_t kv_step;
+    bool skewed;   /* logits of deviation 40: q and k of SKEWED_SPREAD */
+    double loud;   /* deviation of q and k, where it is not 0 */
+    bool infinite; /* inputs have values of -inf */
+    bool absent;   /* what is optional is left out; of a backward pass, gradients excepted */
     unsigned
         unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;

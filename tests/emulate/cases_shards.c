@@ -70,6 +70,51 @@ static void add(struct case_list *list, int spec, bool backward, int kernel)
     case_add(list, &c);
 }
 
+/* Keys in chunks, as one of three or four ranks has them where a cache grows on all in turn: of one key, of
+   less than a tile, of more. */
+static void add_chunks(struct case_list *list, int spec, bool backward, int kernel)
+{
+    static const struct {
+        int q, kv, q_start, kv_start, kv_chunk, kv_step, len_kv;
+    } CHUNKS[] = {
+        {70, 130, 300, 2, 1, 3, 400}, {65, 150, 380, 32, 16, 64, 640}, {33, 190, 350, 160, 80, 240, 700}};
+    const int which = (spec + kernel) % COUNT(CHUNKS);
+    add(list, spec, backward, kernel);
+    struct test_case *const c = &list->item[list->n - 1];
+    c->group = "chunks";
+    c->dim[SYM_Q] = !backward && kernel == 2 ? 3 : CHUNKS[which].q;
+    c->dim[SYM_KV] = CHUNKS[which].kv;
+    c->dim[SYM_ALL_KV] = CHUNKS[which].len_kv;
+    c->q_start = CHUNKS[which].q_start;
+    c->kv_start = CHUNKS[which].kv_start;
+    c->kv_chunk = CHUNKS[which].kv_chunk;
+    c->kv_step = CHUNKS[which].kv_step;
+}
+
+/* The same of pages, with keys in use. */
+static void add_chunks_in_pages(struct case_list *list)
+{
+    for (int k = 0; k < 2; k++) {
+        struct test_case c =
+            case_of_attention("chunks_paged", SPECS[k].name, SPECS[k].text, LATHE_BF16, 64, 64, 80);
+        c.template_name = k == 1 ? FORWARD[2] : NULL;
+        set_part(&c, 0);
+        c.dim[SYM_B] = c.dim[SYM_SEQS] = 3;
+        c.dim[SYM_Q] = k == 1 ? 2 : 20;
+        c.dim[SYM_PAGE] = 16;
+        c.dim[SYM_MOST] = 9;
+        c.dim[SYM_POOL] = 29;
+        c.dim[SYM_KV] = 9 * 16;
+        c.dim[SYM_ALL_KV] = 600;
+        c.q_start = 400;
+        c.kv_start = 32;
+        c.kv_chunk = 32;
+        c.kv_step = 128;
+        c.without = " cu_q cu_kv ";
+        case_add(list, &c);
+    }
+}
+
 /* Keys in use of a cache that several calls share, one of them the part from 100 on. */
 static void add_cache(struct case_list *list)
 {
@@ -94,4 +139,10 @@ void group_shards(struct case_list *list)
             add(list, spec, true, kernel);
         }
     add_cache(list);
+    for (int spec = 0; spec < COUNT(SPECS); spec++)
+        for (int kernel = 0; kernel < 3; kernel++) {
+            add_chunks(list, spec, false, kernel);
+            add_chunks(list, spec, true, kernel);
+        }
+    add_chunks_in_pages(list);
 }

@@ -189,6 +189,8 @@ static double place_value(const struct tensor *t, const struct test_case *c)
 {
     return (double)(tensor_is(t, "q_start")    ? c->q_start
                     : tensor_is(t, "kv_start") ? c->kv_start
+                    : tensor_is(t, "kv_chunk") ? c->kv_chunk
+                    : tensor_is(t, "kv_step")  ? c->kv_step
                     : tensor_is(t, "h_start")  ? c->h_start
                     : tensor_is(t, "len_kv")   ? c->dim[SYM_ALL_KV]
                                                : c->dim[SYM_ALL_H]);

@@ -38,6 +38,7 @@ struct sweep {
     double bound;
     int least, refused; /* specs that are served at least, and refused at most */
     bool parallel;
+    int interleave; /* keys of a chunk; 0: shards are contiguous or zigzag */
 };
 
 static void sweep(const struct sweep *s)
@@ -54,11 +55,17 @@ static void sweep(const struct sweep *s)
         b.options.whole_q = s->whole_q;
         b.options.shards = s->zigzag ? LATHE_SHARDS_ZIGZAG : LATHE_SHARDS_CONTIGUOUS;
         b.options.parallel_states = s->parallel;
+        b.options.interleave = s->interleave;
+        if (s->interleave)
+            b.options.shards = LATHE_SHARDS_INTERLEAVED;
         whole(&b, LATHE_FORWARD);
         if (s->backward)
             whole(&b, LATHE_BACKWARD);
         for (int ranks = 1; ranks <= MOST_SWEPT && fits; ranks++) {
-            const int64_t *const kv = s->zigzag ? EVEN[ranks - 1] : EDGE[ranks - 1];
+            int64_t apart[RANKS + 1];
+            const int64_t *const kv = s->interleave ? apart : s->zigzag ? EVEN[ranks - 1] : EDGE[ranks - 1];
+            if (s->interleave)
+                interleave(&b, ranks, apart);
             run(&b, ranks, s->q == TOKENS ? kv : Q_EDGE[ranks - 1], kv);
             fits = !refuses(&b, s->name);
             if (fits)
@@ -74,12 +81,12 @@ static void sweep(const struct sweep *s)
     CHECK(served >= s->least && refused <= s->refused);
 }
 
-#define SWEEP_PARALLEL(what, parallel, ...)                                                                  \
+#define SWEEP_WITH(what, parallel, interleave, ...)                                                          \
     TEST_TIMEOUT(what, 300)                                                                                  \
     {                                                                                                        \
-        sweep(&(struct sweep){__VA_ARGS__, parallel});                                                       \
+        sweep(&(struct sweep){__VA_ARGS__, parallel, interleave});                                           \
     }
-#define SWEEP(what, ...) SWEEP_PARALLEL(what, false, __VA_ARGS__)
+#define SWEEP(what, ...) SWEEP_WITH(what, false, 0, __VA_ARGS__)
 
 /* kernel_get reads no scalars: all query heads are then those of an input that has all key heads. */
 TEST(a_kernel_for_some_heads_may_be_asked_for_without_data)
@@ -99,6 +106,10 @@ TEST(a_kernel_for_some_heads_may_be_asked_for_without_data)
 
 SWEEP(keys_forward, LATHE_SCHEME_KEYS, "keys", KIND_ATTENTION, 6, true, false, false, 1e-9, 20, 4)
 SWEEP(keys_backward, LATHE_SCHEME_KEYS, "keys", KIND_ATTENTION, 6, true, false, true, 1e-9, 18, 7)
+SWEEP_WITH(interleaved_forward, false, 4, LATHE_SCHEME_KEYS, "keys", KIND_ATTENTION, 6, true, false, false,
+           1e-9, 20, 4)
+SWEEP_WITH(interleaved_backward, false, 1, LATHE_SCHEME_KEYS, "keys", KIND_ATTENTION, 6, true, false, true,
+           1e-9, 18, 7)
 SWEEP(heads_forward, LATHE_SCHEME_HEADS, "heads", KIND_ATTENTION, 6, false, false, false, 0, 20, 0)
 SWEEP(heads_backward, LATHE_SCHEME_HEADS, "heads", KIND_ATTENTION, TOKENS, false, true, true, 1e-9, 20, 0)
 SWEEP(gather_forward, LATHE_SCHEME_GATHER, "gather", KIND_ATTENTION, 6, false, false, false, 0, 20, 4)
@@ -111,8 +122,8 @@ SWEEP(ring_zigzag, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, TOKENS, false, tru
 SWEEP(ring_backward, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, 6, false, false, true, 1e-9, 18, 6)
 SWEEP(ring_zigzag_backward, LATHE_SCHEME_RING, "ring", KIND_ATTENTION, TOKENS, false, true, true, 1e-9, 18, 6)
 SWEEP(states_forward, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, false, 1e-9, 15, 6)
-SWEEP_PARALLEL(states_parallel, true, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, false,
-               1e-9, 14, 12)
+SWEEP_WITH(states_parallel, true, 0, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, false,
+           1e-9, 14, 12)
 SWEEP(states_backward, LATHE_SCHEME_STATES, "states", KIND_LINEAR, TOKENS, false, false, true, 1e-8, 15, 6)
 
 /* Both passes of a spec of linear attention over 3 ranks, one without tokens. */
@@ -225,6 +236,35 @@ TEST(what_is_refused_says_why)
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_ZIGZAG, .kv_tokens = tokens},
                     "zigzag shards have as many tokens on all ranks"),
              LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = (lathe_shards)3},
+                    "dist: shards: expected 0 to 2, given 3"),
+             LATHE_ARG);
+    CHECK_EQ(
+        refuse(&b, &(lathe_dist_options){.heads_at_once = -1}, "dist: heads_at_once: expected 0 or more"),
+        LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.whole_q = 2}, "dist: whole_q: expected 0 or 1, given 2"),
+             LATHE_ARG);
+    CHECK_EQ(
+        refuse(&b, &(lathe_dist_options){.parallel_states = -1}, "dist: parallel_states: expected 0 or 1"),
+        LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.interleave = 4},
+                    "dist: interleave: expected 0 beside other shards"),
+             LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_INTERLEAVED, .interleave = INT32_MAX},
+                    "dist: interleave: expected the keys of a chunk, 1 to 715827882"),
+             LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_INTERLEAVED, .interleave = 4},
+                    "interleaved shards are of caches, which scheme keys takes"),
+             LATHE_UNSUPPORTED);
+    CHECK_EQ(
+        refuse(&b,
+               &(lathe_dist_options){
+                   .shards = LATHE_SHARDS_INTERLEAVED, .interleave = 7, .whole_q = 1, .kv_tokens = tokens},
+               "dist: kv_tokens: expected 20 of rank 0, which chunks of 7 of all 48 keys leave it, given 24"),
+        LATHE_ARG);
+    CHECK_EQ(refuse(&b, &(lathe_dist_options){.shards = LATHE_SHARDS_ZIGZAG, .whole_q = 1},
+                    "zigzag shards are of queries and keys alike"),
+             LATHE_UNSUPPORTED);
     close_bench(&b);
     open_bench(&b, "flamingo", TOKENS);
     CHECK_EQ(refuse(&b, &(lathe_dist_options){.scheme = LATHE_SCHEME_GATHER},
@@ -280,26 +320,63 @@ TEST(lists_that_a_scheme_does_not_take_say_why)
     close_bench(&b);
 }
 
-/* Rank 1 has keys of one sequence alone, which is the longer one. */
-TEST(caches_with_keys_in_use_and_in_pages)
+/* Rank 1 has keys of one sequence alone, which is the longer one; or both have chunks of both, and the second
+   sequence ends within one of them. */
+static void caches(const char *spec, int interleaved, bool paged, lathe_scheme scheme)
 {
     static const int64_t edge[] = {0, 16, TOKENS};
     const int32_t used[B] = {TOKENS, 13};
     const int32_t q_start = 10;
-    for (int paged = 0; paged < 2; paged++)
-        for (int whichever = 0; whichever < 2; whichever++) {
-            struct bench b;
-            open_bench(&b, "alibi", 6);
-            give_i32(&b, "used_kv", used);
-            give_i32(&b, "q_start", &q_start);
-            b.options.scheme = whichever ? LATHE_SCHEME_AUTO : LATHE_SCHEME_KEYS;
-            b.options.whole_q = 1;
-            b.paged = paged;
-            whole(&b, LATHE_FORWARD);
-            run(&b, 2, Q_EDGE[1], edge);
-            compare(&b, "alibi", 1e-9);
-            close_bench(&b);
-        }
+    int64_t apart[RANKS + 1];
+    struct bench b;
+    open_bench(&b, spec, 6);
+    give_i32(&b, "used_kv", used);
+    give_i32(&b, "q_start", &q_start);
+    b.options.scheme = scheme;
+    b.options.whole_q = 1;
+    b.options.interleave = interleaved;
+    b.options.shards = interleaved ? LATHE_SHARDS_INTERLEAVED : LATHE_SHARDS_CONTIGUOUS;
+    b.paged = paged;
+    interleave(&b, 2, apart);
+    whole(&b, LATHE_FORWARD);
+    run(&b, 2, Q_EDGE[1], interleaved ? apart : edge);
+    compare(&b, spec, 1e-9);
+    close_bench(&b);
+}
+
+TEST(caches_with_keys_in_use_and_in_pages)
+{
+    static const int CHUNK[] = {0, 1, 4, 8};
+    for (int i = 0; i < 4; i++)
+        for (int way = 0; way < 4; way++)
+            caches("alibi", CHUNK[i], way & 1, way & 2 ? LATHE_SCHEME_AUTO : LATHE_SCHEME_KEYS);
+}
+
+/* Masks, tables by key and random numbers by the places of all, over as many ranks as there are chunks and
+   more, of which some have no keys. */
+TEST(interleaved_caches_of_several_ranks)
+{
+    static const char *const WINDOW =
+        "return attention { mask_mod = function(at) return le(at.kv, at.q) & lt(at.q - at.kv, 5) end }";
+    const char *const SPEC[] = {"causal", "document", "sinks", "dropout", "pair_bias", WINDOW};
+    static const int CHUNK[] = {1, 3, 5, 10, TOKENS};
+    for (int i = 0; i < 6; i++)
+        for (int c = 0; c < 5; c++)
+            for (int ranks = 2; ranks <= 4; ranks++) {
+                struct bench b;
+                int64_t apart[RANKS + 1];
+                open_bench(&b, SPEC[i], 6);
+                b.options.whole_q = 1;
+                b.options.shards = LATHE_SHARDS_INTERLEAVED;
+                b.options.interleave = CHUNK[c];
+                interleave(&b, ranks, apart);
+                for (int pass = 0; pass < 2; pass++) {
+                    whole(&b, (lathe_pass)pass);
+                    run(&b, ranks, Q_EDGE[0], apart);
+                    compare(&b, SPEC[i], 1e-9);
+                }
+                close_bench(&b);
+            }
 }
 
 TEST(a_state_that_cannot_be_carried_says_why)

@@ -260,7 +260,10 @@ static inline int64_t place(const struct bench *b, bool keys, int rank, int64_t 
 {
     const int64_t *edge = keys ? b->kv_edge : b->q_edge;
     const int64_t n = edge[rank + 1] - edge[rank];
-    if (b->options.shards == LATHE_SHARDS_CONTIGUOUS)
+    const int64_t chunk = b->options.interleave;
+    if (keys && b->options.shards == LATHE_SHARDS_INTERLEAVED)
+        return (i / chunk * b->ranks + rank) * chunk + i % chunk;
+    if (b->options.shards != LATHE_SHARDS_ZIGZAG)
         return edge[rank] + i;
     return i < n / 2 ? rank * (n / 2) + i : (2 * b->ranks - 1 - rank) * (n / 2) + i - n / 2;
 }
@@ -314,9 +317,12 @@ static inline void cut_used(const struct part *p, int k)
 {
     const int64_t *edge = p->b->kv_edge + p->rank;
     for (int64_t s = 0; s < p->count[k]; s++) {
-        const int64_t used = ((const int32_t *)p->arg[k].data)[s] - edge[0];
+        const int64_t all = ((const int32_t *)p->arg[k].data)[s];
         const int64_t most = edge[1] - edge[0];
-        ((int32_t *)p->arg[k].data)[s] = (int32_t)(used < 0 ? 0 : used > most ? most : used);
+        int64_t used = 0;
+        for (int64_t i = 0; i < most; i++)
+            used += place(p->b, true, p->rank, i) < all;
+        ((int32_t *)p->arg[k].data)[s] = (int32_t)used;
     }
 }
 
@@ -465,6 +471,17 @@ static inline void *run_rank(void *arg)
     for (int k = 0; k < p->n; k++)
         free(p->arg[k].data);
     return NULL;
+}
+
+/* Keys of interleaved shards, counted on from rank to rank. */
+static inline void interleave(const struct bench *b, int ranks, int64_t edge[RANKS + 1])
+{
+    edge[0] = 0;
+    for (int r = 0; r < ranks; r++) {
+        edge[r + 1] = edge[r];
+        for (int64_t key = 0; key < TOKENS; key++)
+            edge[r + 1] += b->options.interleave == 0 || key / b->options.interleave % ranks == r;
+    }
 }
 
 /* Over ranks that begin at these edges; what each says is kept. */

@@ -26,6 +26,7 @@ struct bench {
     struct value value[MOST];
     uint64_t random;
     int32_t q_start, kv_start, len_kv, h_start, n_h;
+    int32_t kv_chunk, kv_step; /* 0: not given */
     int32_t wrong_kv, wrong_h; /* added to where the part begins */
 };
 
@@ -178,6 +179,10 @@ static void put_places(struct bench *b, struct call *c, const struct part *p)
     put(c, "q_start", &b->q_start, LATHE_I32, 0, NULL);
     put(c, "kv_start", &b->kv_start, LATHE_I32, 0, NULL);
     put(c, "len_kv", &b->len_kv, LATHE_I32, 0, NULL);
+    if (b->kv_chunk)
+        put(c, "kv_chunk", &b->kv_chunk, LATHE_I32, 0, NULL);
+    if (b->kv_step)
+        put(c, "kv_step", &b->kv_step, LATHE_I32, 0, NULL);
     put(c, "h_start", &b->h_start, LATHE_I32, 0, NULL);
     put(c, "n_h", &b->n_h, LATHE_I32, 0, NULL);
 }
@@ -434,4 +439,42 @@ TEST(wrong_places_have_their_sentence)
     refuse(0, 1, KV, H,
            "argument 'h_start': expected a multiple of the 2 query heads of a key head, given 1");
     refuse(0, 1, KV, 5, "argument 'n_h': expected a multiple of h / h_kv = 2, given 5");
+}
+
+static void refuse_chunks(int32_t chunk, int32_t step, const char *text)
+{
+    struct bench b;
+    lathe_error err;
+    open_bench(&b, "document");
+    const struct part p = {0, 12, 0, H, NULL, NULL, false};
+    b.kv_chunk = chunk;
+    b.kv_step = step;
+    CHECK_EQ(run_part(&b, LATHE_FORWARD, &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, text);
+    close_bench(&b);
+}
+
+TEST(wrong_chunks_have_their_sentence)
+{
+    const int32_t number = 4;
+    struct bench b;
+    lathe_error err;
+    refuse_chunks(4, 0, "argument 'kv_chunk': expected 'kv_step' beside it");
+    refuse_chunks(0, 4, "argument 'kv_step': expected 'kv_chunk' beside it");
+    refuse_chunks(-4, 8, "expected 'kv_chunk', 1 or more, keys or more, given kv_step=8 and kv_chunk=-4");
+    refuse_chunks(4, 3, "expected 'kv_chunk', 1 or more, keys or more, given kv_step=3 and kv_chunk=4");
+    refuse_chunks(
+        4, 10,
+        "argument 'kv_start': expected that the last of 12 keys, in chunks of 4 every 10, is one of "
+        "len_kv=23, given kv_start=0, where it is key 23");
+    open_bench(&b, "causal");
+    struct call c = {0};
+    for (int i = 0; i < b.n; i++)
+        if (lathe__arg_find(&b.sig[LATHE_FORWARD], b.value[i].name, 0) >= 0)
+            c.arg[c.n++] = b.value[i].arg;
+    put(&c, "kv_chunk", (void *)(uintptr_t)&number, LATHE_I32, 0, NULL);
+    put(&c, "kv_step", (void *)(uintptr_t)&number, LATHE_I32, 0, NULL);
+    CHECK_EQ(run(&b, LATHE_FORWARD, &c, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "argument 'kv_chunk': expected 'kv_start' and 'len_kv' beside it");
+    close_bench(&b);
 }

@@ -46,7 +46,7 @@ TEST(attention_forward)
     struct signature s;
     signature_of(ATTENTION, LATHE_FORWARD, &s);
     CHECK_STR(s.kind, "attention");
-    CHECK_EQ(s.n_args, 19);
+    CHECK_EQ(s.n_args, 21);
     check_dims(find(&s, "q"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D});
     check_dims(find(&s, "k"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D});
     check_dims(find(&s, "v"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D_V});

@@ -21,11 +21,12 @@ static double *doubles(int64_t n)
     return malloc((size_t)(n > 0 ? n : 1) * sizeof(double));
 }
 
-static double *count_up(int64_t from, int64_t n)
+/* at.kv of every key. */
+static double *key_places(const struct host_call *call, int64_t n)
 {
     double *v = doubles(n);
     for (int64_t i = 0; v && i < n; i++)
-        v[i] = (double)(from + i);
+        v[i] = (double)lathe__place_of_key(&call->keys, i);
     return v;
 }
 
@@ -39,7 +40,7 @@ static bool allocate(struct host_head *head)
     head->qk = doubles(head->len_kv);
     head->scaled = doubles(head->len_kv);
     head->s = doubles(head->len_kv);
-    head->every_kv = count_up(head->call->kv_start, head->len_kv);
+    head->every_kv = key_places(head->call, head->len_kv);
     return head->k && head->v && head->q && head->live && head->kv && head->qk && head->scaled && head->s &&
            head->every_kv;
 }
@@ -101,7 +102,8 @@ void host_at_head(double *at, const struct host_call *call, int64_t h)
 void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token)
 {
     const bool of_query = which == MOD_QUERY || which == MOD_OUTPUT;
-    const int64_t position = token + (of_query ? head->call->q_start : head->call->kv_start);
+    const int64_t position =
+        of_query ? token + head->call->q_start : lathe__place_of_key(&head->call->keys, token);
     double *at = head->vector.env.at;
     at[AT_B] = (double)(head->call->sequence + b);
     if (of_query)

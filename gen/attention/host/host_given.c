@@ -287,7 +287,7 @@ lathe_status host_given_row(struct host_given *g, struct host_gradient *b, struc
         status = pairs(g, head, env, weight, ds, err);
     if (status == LATHE_OK)
         status = add_sites(b, &g->formulas.pair, env, head->n_live, err);
-    const bool elsewhere = head->call->problem.cut_keys && (head->call->kv_start > 0 || head->len_kv == 0);
+    const bool elsewhere = head->call->problem.cut_keys && (head->call->keys.start > 0 || head->len_kv == 0);
     if (status == LATHE_OK && !dead && !elsewhere) /* what a row gives counts once, beside the first key */
         status = add_sites(b, &g->formulas.row, env, 1, err);
     env->ir = head->call->ir;

@@ -73,10 +73,10 @@ def with_gradients(op, tensors):
     return tensors
 
 
-def piece(x, dim, lengths, order="contiguous"):
+def piece(x, dim, lengths, order="contiguous", chunk=0):
     from lathe.torch.distributed._shards import Shards
 
-    return Shards(lengths, order).take(x, dim, me()[0])
+    return Shards(lengths, order, chunk).take(x, dim, me()[0])
 
 
 def close(given, wanted, what, error=1e-9):
@@ -160,15 +160,18 @@ def each(names, function):
     assert not wrong, "\n".join(wrong)
 
 
-def keys_are_whole(names, q, kv_lengths):
+def keys_are_whole(names, q, kv_lengths, chunk=0):
+    """chunk: shards are interleaved."""
+    order = {"order": "interleaved", "interleave": chunk} if chunk else {}
     for name in names:
         op = lathe.load(name)
         operands = operands_of(op, q, sum(kv_lengths))
         inputs = drawn(op, operands)
         finals = tuple(r.name for r in op.forward.results if r.name not in ("o", "part_o", "part_rows"))
         wanted = lathe.torch.wrap(op, results=("o", *finals))(**operands, **inputs)
-        own = {n: x if n in ("q", "q2") else piece(x, 2, kv_lengths) for n, x in operands.items()}
-        attend = ld.wrap(op, queries="whole", results=("o", *finals))
+        own = {n: x if n in ("q", "q2") else piece(x, 2, kv_lengths, order.get("order", "contiguous"), chunk)
+               for n, x in operands.items()}  # fmt: skip
+        attend = ld.wrap(op, queries="whole", results=("o", *finals), **order)
         made = attend(**own, **inputs)
         for given, whole in zip(made if finals else [made], wanted if finals else [wanted]):
             close(given, whole, name)
@@ -212,6 +215,12 @@ def refusals():
     wrong = lathe.ArgumentError
     refused_alike(wrong, "'h_start': the scheme says which", "full", (q, q, q), {}, h_start=0)
     refused_alike(wrong, "'zigzag' takes as many tokens on every rank", "full", (q[:, :, :3],) * 3, {"order": "zigzag"})
+    apart = {"order": "interleaved", "interleave": 3}
+    refused_alike(wrong, "chunks of 3 of all 8 tokens leave ranks [5, 3] of them; given [4, 4]", "full", (q, q, q),
+                  {"queries": "whole", **apart})  # fmt: skip
+    refused_alike(no, "'gather': interleaved shards are of caches", "full", (q, q, q),
+                  {"scheme": "gather", "order": "interleaved", "interleave": 4})  # fmt: skip
+    refused_alike(wrong, "'kv_step': the scheme says which", "full", (q, q, q), {}, kv_step=4)
     refused_alike(wrong, "lengths: expected 2 numbers, and 4 tokens of q", "full", (q, q, q), {}, lengths=(3, 5))
 
 

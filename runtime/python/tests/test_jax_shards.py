@@ -97,6 +97,28 @@ def test_keys_where_types_tell_nothing(rng, heads):
         agree(f, lathe.jax.wrap("sinks"), draw(rng, 6, heads, heads), given)
 
 
+@of_specs("causal", "document", "sliding_window", "sinks", "dropout")
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_interleaved_keys(spec, chunk, rng):
+    """Device r has chunks r, r + 4, ...: a cache that grows on all devices in turn."""
+    place = np.concatenate([[i for i in range(16) if i // chunk % 4 == r] for r in range(4)])
+    keys = shard(lathe.jax.wrap(spec, keys="s", interleave=chunk), (P(), KEYS, KEYS), P())
+    turned = lambda q, k, v, **given: keys(q, k[:, :, place], v[:, :, place], **given)
+    agree(turned, lathe.jax.wrap(spec), draw(rng, 3), SPECS[spec](rng))
+
+
+def test_interleaved_keys_that_are_refused(rng):
+    q, k, v = draw(rng)
+    sharded = lambda f: jax.shard_map(f, mesh=MESH, in_specs=(KEYS, KEYS, KEYS), out_specs=KEYS)
+    with pytest.raises(lathe.ArgumentError, match="4 keys of a device are a multiple of, given 3"):
+        sharded(lathe.jax.wrap("causal", keys="s", interleave=3))(q, k, v)
+    placed = lambda *xs: lathe.jax.wrap("causal", keys="s", interleave=2)(*xs, kv_start=0, len_kv=16)
+    with pytest.raises(lathe.ArgumentError, match="interleave= says where the keys of a device are"):
+        sharded(placed)(q, k, v)
+    with pytest.raises(lathe.ArgumentError, match="interleave: expected the keys of a chunk, 1 or more, beside keys="):
+        lathe.jax.wrap("causal", interleave=4)
+
+
 def test_keys_of_half_precision_and_tokens_before_heads(rng):
     turned = [t.swapaxes(1, 2).astype(jnp.bfloat16) for t in draw(rng, 6)]
     keys = lathe.jax.wrap("causal", layout="bshd", keys="s")

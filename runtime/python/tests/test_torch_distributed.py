@@ -90,6 +90,19 @@ def test_keys(two, three):
     three.run(cases.keys_are_whole, names, 1, (0, 9, 5))
 
 
+def test_interleaved_keys(two, three):
+    names = [n for n in ATTENTION if lathe.load(n).joining.arguments]
+    two.run(cases.keys_are_whole, names, 3, (9, 8), 4)
+    three.run(cases.keys_are_whole, names, 1, (5, 5, 4), 1)
+    three.run(cases.keys_are_whole, ["causal", "document"], 2, (8, 6, 0), 8)
+    with pytest.raises(lathe.ArgumentError, match="interleave: expected the tokens of a chunk, 1 or more"):
+        ld.wrap("causal", queries="whole", order="interleaved")
+    with pytest.raises(lathe.ArgumentError, match="interleave: expected 0 beside order='contiguous', given 4"):
+        ld.wrap("causal", interleave=4)
+    with pytest.raises(lathe.UnsupportedError, match="a state goes through tokens in their order"):
+        ld.wrap("gla", order="interleaved", interleave=4)
+
+
 def test_ranks_that_differ_are_told(two):
     two.run(cases.different_calls)
 

@@ -22,8 +22,9 @@ Axes = Union[str, Sequence[str], None]
 
 
 def wrap(
-    op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys: Axes = None, states: Axes = None
-) -> Function:
+    op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = (), keys: Axes = None, states: Axes = None,
+    interleave: int = 0,
+) -> Function:  # fmt: skip
     """A spec as a function of JAX arrays, with gradients: `attend = lathe.jax.wrap("causal"); attend(q, k, v)`.
     op: an Op, what lathe.load takes, or the text of a spec.
 
@@ -34,7 +35,9 @@ def wrap(
 
     Inside of jax.shard_map a call is one of the device's own arrays; kv_start= and len_kv=, h_start= and n_h=, q_start=
     say which of all keys, heads and queries those are. keys: a mesh axis, or several, along which k and v are sharded
-    in the order of its devices; each device has all queries, and gets o and finals of all keys.
+    in the order of its devices; each device has all queries, and gets o and finals of all keys. interleave: keys of a
+    chunk, of which the first device has the first, the second the next, and so on in turn; 0: all keys of a device
+    follow each other.
     states: the same of the tokens of linear attention, each device having its own q, k, v and inputs by token; a state
     that is given is the one before the first token of all, and state_out that behind the last, the same everywhere.
 
@@ -44,16 +47,19 @@ def wrap(
     """
     op = as_op(op)
     results = (results,) if isinstance(results, str) else tuple(results)
-    key = f"jax {layout} {','.join(results)} {keys!r} {states!r}"
+    key = f"jax {layout} {','.join(results)} {keys!r} {states!r} {interleave!r}"
     found = op._extensions.get(key)
     if found is None:
-        found = op._extensions[key] = _make(op, layout, results, keys, states)
+        found = op._extensions[key] = _make(op, layout, results, keys, states, interleave)
     return found
 
 
-def _make(op: Op, layout: str, results: tuple[str, ...], keys: Axes, states: Axes) -> Function:
+def _make(op: Op, layout: str, results: tuple[str, ...], keys: Axes, states: Axes, interleave: int) -> Function:
+    if not isinstance(interleave, int) or interleave < 0 or (interleave and keys is None):
+        raise c.ArgumentError(f"interleave: expected the keys of a chunk, 1 or more, beside keys=, or 0, given "
+                              f"{interleave!r}")  # fmt: skip
     if keys is not None and states is not None:
         raise c.ArgumentError("keys, states: expected one of them; keys is of attention, states of linear attention")
     if states is not None:
         return StatesFunction(op, layout, results, states)
-    return Function(op, layout, results) if keys is None else KeysFunction(op, layout, results, keys)
+    return Function(op, layout, results) if keys is None else KeysFunction(op, layout, results, keys, interleave)

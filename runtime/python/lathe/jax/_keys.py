@@ -15,7 +15,7 @@ from ._function import Function
 class KeysFunction(Function):
     """Every device has all queries and its own keys, and gets o of all keys: see `wrap`."""
 
-    def __init__(self, op, layout: str, results: tuple[str, ...], axis):
+    def __init__(self, op, layout: str, results: tuple[str, ...], axis, interleave: int = 0):
         if op.kind != "attention":
             raise c.UnsupportedError(f"keys: {op.name} is {op.kind}, and keys are of attention; states= shards the "
                                      "tokens of linear attention")  # fmt: skip
@@ -28,10 +28,16 @@ class KeysFunction(Function):
                                          "without keys= has it")  # fmt: skip
         self.axis = Axis("keys", axis)
         self.axes = self.axis.all
+        self.interleave = interleave  # keys of a chunk, of which devices have one in turn; 0: none
 
     def _bind(self, args, named) -> dict[str, Any]:
         given = super()._bind(args, named)
         devices = self.axis.size()
+        if self.interleave:
+            given_place = next((n for n in ("kv_start", "len_kv", "kv_chunk", "kv_step") if n in given), None)
+            if given_place:
+                raise c.ArgumentError(f"argument '{given_place}': interleave= says where the keys of a device are; "
+                                      "leave it out")  # fmt: skip
         if "kv_start" in given or "len_kv" in given:
             return given
         for name in ("cu_q", "cu_kv", "pages"):
@@ -45,7 +51,14 @@ class KeysFunction(Function):
         if here * devices > I32_MOST:
             raise c.ArgumentError(f"argument 'len_kv': expected at most {I32_MOST} keys on all devices, given "
                                   f"{here * devices}")  # fmt: skip
-        return given | {"kv_start": self.axis.index() * jnp.int32(here), "len_kv": here * devices}
+        if not self.interleave:
+            return given | {"kv_start": self.axis.index() * jnp.int32(here), "len_kv": here * devices}
+        chunk = self.interleave
+        if here % chunk:
+            raise c.ArgumentError(f"interleave: expected a number that {here} keys of a device are a multiple of, "
+                                  f"given {chunk}")  # fmt: skip
+        return given | {"kv_start": self.axis.index() * jnp.int32(chunk), "kv_chunk": chunk,
+                        "kv_step": chunk * devices, "len_kv": here * devices}  # fmt: skip
 
     # ---- passes ------------------------------------------------------------------------------------------------
 

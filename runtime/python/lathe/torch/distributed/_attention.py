@@ -77,13 +77,22 @@ def keys(p: Problem, results: tuple[str, ...]) -> list:
     places = p.places() | {"q_start": p.q_start, "len_kv": p.kv_shards.total}
     of_q = {n: p.tensors[n] for n in ("q", "q2") if n in p.tensors}
     parts = []
-    for run in p.kv_shards.runs[ranks.me]:
-        own = {n: p.tensors[n].narrow(2, run.local, run.length) for n in p.keys}
-        parts.append(op.parts(**of_q, **own, **p.inputs, **p.others, **places, kv_start=run.start, context=context))
+    for own, where in _keys_of_rank(p):
+        parts.append(op.parts(**of_q, **own, **p.inputs, **p.others, **places, **where, context=context))
     mine = [torch.stack(list(part)) for part in zip(*parts)]
     shapes = [[t.shape for t in mine]] * ranks.count
     come = ranks.gather(mine, shapes, mine[0].dtype, mine[0].device)
     return combined(p, results, *(torch.cat(list(part)) for part in zip(*come)))
+
+
+def _keys_of_rank(p: Problem) -> list:
+    """Keys of this rank and where they are among all, a call for each pair."""
+    me, chunk = p.ranks.me, p.kv_shards.chunk
+    if chunk:
+        return [({n: p.tensors[n] for n in p.keys},
+                 {"kv_start": me * chunk, "kv_chunk": chunk, "kv_step": p.ranks.count * chunk})]  # fmt: skip
+    return [({n: p.tensors[n].narrow(2, run.local, run.length) for n in p.keys}, {"kv_start": run.start})
+            for run in p.kv_shards.runs[me]]  # fmt: skip
 
 
 def combined(p: Problem, results, part_o, part_rows, run: Run | None = None) -> list:

@@ -14,7 +14,7 @@ from .._function import wrap as wrap_one
 from . import _attention, _choice, _placed, _ring, _states
 from ._problem import PACKED, Problem, check_names
 from ._ranks import Ranks
-from ._shards import ORDERS, Shards, even
+from ._shards import Shards, check_order, even
 
 _RUN = {"heads": _attention.heads, "gather": _attention.gather, "keys": _attention.keys, "ring": _ring.ring,
         "states": _states.states}  # fmt: skip
@@ -24,9 +24,9 @@ class Sharded:
     """A spec over several ranks: see `wrap`."""
 
     def __init__(self, op: Op, group, scheme: str, order: str, queries: str, layout: str, results: tuple[str, ...],
-                 offset: str):  # fmt: skip
+                 offset: str, interleave: int):  # fmt: skip
         self.op, self.group, self.scheme, self.order, self.queries = op, group, scheme, order, queries
-        self.layout, self.offset = layout, offset
+        self.layout, self.offset, self.interleave = layout, offset, interleave
         self.whole = wrap_one(op, results=results)  # of one rank
         self._ranks: Ranks | None = None
         self.__doc__ = self.whole.__doc__
@@ -110,8 +110,9 @@ class Sharded:
         if lengths is not None and error is not None:
             raise error
         q_tokens, kv_tokens = self._lengths(tensors, lengths, ranks, error)
-        kv_shards = Shards(kv_tokens, self.order)
-        q_shards = None if whole_q else kv_shards if q_tokens == kv_tokens else Shards(q_tokens, self.order)
+        kv_shards = Shards(kv_tokens, self.order, self.interleave)
+        of_q = lambda: kv_shards if q_tokens == kv_tokens else Shards(q_tokens, self.order, self.interleave)
+        q_shards = None if whole_q else of_q()
         if self.offset:
             given = numbers.get(self.offset, self.op.forward.by_name[self.offset].default)
             numbers[self.offset] = int(given) + kv_shards.runs[ranks.me][0].start
@@ -152,6 +153,7 @@ class Sharded:
         shape = list(first.shape) if first is not None and first.dim() == 4 else [0] * 4
         mine = {
             "the spec": zlib.crc32(f"{self.op.digest} {self.scheme} {self.order} {self.queries}".encode()),
+            "interleave": self.interleave,
             "the arguments given": zlib.crc32(" ".join(sorted(tensors)).encode()),
             "the batch": shape[0], "the heads of q": shape[1], "the elements of a row of q": shape[3],
             "the dtype of q": zlib.crc32(str(first.dtype).encode()) if first is not None else 0,
@@ -173,7 +175,8 @@ class Sharded:
             d=q.shape[3], d_v=v.shape[3], bytes=q.element_size(), whole_q=p.q_shards is None,
             row_q=_row(p, ("q", "q2")), row_kv=_row(p, p.keys),
             wide_kv=_row(p, p.keys, 8 if q.element_size() == 8 else 4),
-            zigzag=self.order == "zigzag", packed=any(n in p.tensors for n in PACKED), trains=p.trains,
+            zigzag=self.order == "zigzag", interleaved=self.order == "interleaved",
+            packed=any(n in p.tensors for n in PACKED), trains=p.trains,
             offset=bool(self.offset), behind="state_out" in self.whole.wanted or "norm_out" in self.whole.wanted,
         )  # fmt: skip
 
@@ -192,17 +195,20 @@ def _run_of(scheme: str):
 
 
 def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contiguous", queries: str = "cut",
-         layout: str = "bhsd", results: str | tuple[str, ...] = (), offset: str = "") -> Sharded:  # fmt: skip
+         layout: str = "bhsd", results: str | tuple[str, ...] = (), offset: str = "",
+         interleave: int = 0) -> Sharded:  # fmt: skip
     """A spec as a function of tensors that are shared out to the ranks of a group, with gradients.
 
         attend = lathe.torch.distributed.wrap("causal", mesh["cp"])    # a ProcessGroup, a DeviceMesh of one dim
         o = attend(q, k, v)                                            # own tokens [b, h, s / ranks, d] in and out
 
     Tensors of operands are the rank's own tokens, in `order`: "contiguous", rank after rank, as many as each has;
-    "zigzag": 2 pieces a rank, of which causal masks make even work. Inputs of the spec over queries, keys and heads
-    are whole, the same on every rank (`gather` makes them so), those of linear attention over tokens are the rank's
-    own. Gradients of operands are whole; those of whole inputs are the share of this rank, to be summed over the ranks
-    as those of a model's parameters are (DDP, FSDP). Random numbers, positions, at.h are those of one call of all.
+    "zigzag": 2 pieces a rank, of which causal masks make even work; "interleaved", of scheme "keys": of chunks of
+    `interleave` keys rank r has number r, r + ranks, ..., so that a cache grows on all ranks in turn. Inputs of the
+    spec over queries, keys and heads are whole, the same on every rank (`gather` makes them so), those of linear
+    attention over tokens are the rank's own. Gradients of operands are whole; those of whole inputs are the share of
+    this rank, to be summed over the ranks as those of a model's parameters are (DDP, FSDP). Random numbers, positions,
+    at.h are those of one call of all.
 
     scheme: "heads" (all-to-all, all tokens of some heads), "gather" (k and v of all ranks), "ring" (k and v of one rank
     at a time, while the next ones are under way), "states" (linear attention), "keys" (decoding: queries="whole", each
@@ -219,7 +225,7 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
         raise c.ArgumentError(f"{op.name}: a spec of {op.kind}, whose rows know nothing of each other; shard its "
                               "tensors and call lathe.torch.wrap on every rank")  # fmt: skip
     _one_of("scheme", scheme, ("auto", *_choice.SCHEMES))
-    _one_of("order", order, ORDERS)
+    check_order(order, interleave)
     _one_of("queries", queries, ("cut", "whole"))
     _one_of("layout", layout, ("bhsd", "bshd"))
     results = (results,) if isinstance(results, str) else tuple(results)
@@ -228,9 +234,12 @@ def wrap(op: Op | str, group=None, *, scheme: str = "auto", order: str = "contig
             known = ", ".join(_states.RESULTS)
             raise c.UnsupportedError(f"results: '{name}': of tokens that are cut there are {known}; give every rank "
                                      "whole sequences, and call lathe.torch.wrap")  # fmt: skip
+    if order == "interleaved" and op.kind == "linear_attention":
+        raise c.UnsupportedError("order: 'interleaved' is of caches of attention; a state goes through tokens in their "
+                                 "order: 'contiguous'")  # fmt: skip
     if offset and (op.kind != "linear_attention" or offset not in {a.name for a in op.forward.scalars if a.is_input}):
         raise c.ArgumentError(f"offset: expected a scalar of a spec of linear attention, given {offset!r}")
-    return Sharded(op, group, scheme, order, queries, layout, results, offset)
+    return Sharded(op, group, scheme, order, queries, layout, results, offset, interleave)
 
 
 def _one_of(name: str, given, known) -> None:

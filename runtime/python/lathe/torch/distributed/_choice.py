@@ -33,6 +33,7 @@ class Sizes(NamedTuple):
     zigzag: bool
     packed: bool
     trains: bool
+    interleaved: bool = False
     behind: bool = False  # linear attention: the state behind all tokens is asked for
     offset: bool = False  # linear attention: where a rank's tokens begin is added to a scalar
 
@@ -87,6 +88,8 @@ def _refusal(op: Op, s: Sizes, scheme: str) -> str:
         return refusal(op, s) if scheme == "states" else "it is of attention, and this is linear attention"
     if scheme == "states":
         return "it is of linear attention, and this is attention"
+    if s.interleaved and scheme != "keys":
+        return "interleaved shards are of caches, which scheme 'keys' takes (queries='whole')"
     if s.whole_q != (scheme == "keys"):
         return ("each rank has all queries (queries='whole'), and this one cuts them" if s.whole_q else
                 "it needs all queries on every rank (queries='whole'), as in decoding")  # fmt: skip

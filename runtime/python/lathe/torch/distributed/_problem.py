@@ -12,7 +12,7 @@ from ._ranks import Ranks
 from ._shards import Shards
 
 OPERANDS = ("q", "k", "v", "q2", "k2")
-PLACES = ("kv_start", "len_kv", "h_start", "n_h")  # which a scheme gives
+PLACES = ("kv_start", "len_kv", "kv_chunk", "kv_step", "h_start", "n_h")  # which a scheme gives
 PACKED = ("cu_q", "cu_kv", "cu")
 NOT_CUT = ("used_kv", "pages", "state_index", "state_out_index", "states_index", "o", "part_o", "part_rows",
            "mask_kept")  # fmt: skip

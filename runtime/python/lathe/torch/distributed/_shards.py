@@ -8,7 +8,7 @@ import torch
 
 from ... import _library as c
 
-ORDERS = ("contiguous", "zigzag")
+ORDERS = ("contiguous", "zigzag", "interleaved")
 
 
 class Run(NamedTuple):
@@ -21,13 +21,19 @@ class Run(NamedTuple):
 
 class Shards:
     """Tokens along one dim, shared out. contiguous: rank 0 has the first ones, and so on. zigzag: of 2 ranks pieces of
-    one length rank r has number r and number 2 ranks - 1 - r, so that a causal mask leaves all as much to do."""
+    one length rank r has number r and number 2 ranks - 1 - r, so that a causal mask leaves all as much to do.
+    interleaved: of chunks of `chunk` tokens rank r has number r, r + ranks, r + 2 ranks, ...: a cache that grows by a
+    token grows on all ranks in turn."""
 
-    def __init__(self, lengths: Sequence[int], order: str = "contiguous"):
+    def __init__(self, lengths: Sequence[int], order: str = "contiguous", chunk: int = 0):
         self.lengths = tuple(int(n) for n in lengths)
         self.order = order
+        self.chunk = chunk
         self.total = sum(self.lengths)
-        self.runs = _zigzag(self.lengths) if order == "zigzag" else _contiguous(self.lengths)
+        if order == "interleaved":
+            self.runs = _interleaved(self.lengths, chunk)
+        else:
+            self.runs = _zigzag(self.lengths) if order == "zigzag" else _contiguous(self.lengths)
 
     def take(self, x, dim: int, rank: int):
         """The tokens of a rank out of all of them."""
@@ -52,6 +58,30 @@ def _zigzag(lengths):
         raise c.ArgumentError(f"order: 'zigzag' takes as many tokens on every rank, an even number; given {lengths}")
     half = n // 2
     return [(Run(0, r * half, half), Run(half, (2 * ranks - 1 - r) * half, half)) for r in range(ranks)]
+
+
+def _interleaved(lengths, chunk: int):
+    ranks, total = len(lengths), sum(lengths)
+    wanted = chunked(total, ranks, chunk)
+    if tuple(lengths) != wanted:
+        raise c.ArgumentError(f"order: chunks of {chunk} of all {total} tokens leave ranks {list(wanted)} of them; "
+                              f"given {list(lengths)}")  # fmt: skip
+    starts = [range(r * chunk, total, ranks * chunk) or [total] for r in range(ranks)]
+    return [[Run(i * chunk, start, min(chunk, total - start)) for i, start in enumerate(of)] for of in starts]
+
+
+def chunked(total: int, ranks: int, chunk: int) -> tuple[int, ...]:
+    """Tokens of each rank, of interleaved chunks."""
+    turn = ranks * chunk
+    return tuple(total // turn * chunk + max(min(total % turn - r * chunk, chunk), 0) for r in range(ranks))
+
+
+def check_order(order: str, chunk: int) -> None:
+    if order not in ORDERS:
+        raise c.ArgumentError(f"order: expected one of {', '.join(ORDERS)}, given {order!r}")
+    if not isinstance(chunk, int) or (chunk < 1 if order == "interleaved" else chunk != 0):
+        beside = "the tokens of a chunk, 1 or more, beside" if order == "interleaved" else "0 beside"
+        raise c.ArgumentError(f"interleave: expected {beside} order={order!r}, given {chunk!r}")
 
 
 def even(total: int, ranks: int) -> tuple[int, ...]:
