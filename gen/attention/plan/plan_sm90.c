@@ -404,18 +404,6 @@ static bool takes_tensors(const struct kernel_request *r, char *why)
     return true;
 }
 
-/* No GPU has run it yet. Once one has, the call goes, and it is taken wherever it serves. */
-static bool fp8_is_asked_for(const struct kernel_request *r, char *why)
-{
-    if (strstr(r->device->template_name, "attention_fwd_fp8_sm90"))
-        return true;
-    snprintf(
-        why, REASON_BYTES,
-        "no GPU has run it yet, so it is taken where it is asked for by its name; the host device takes q of "
-        "f8e4m3, too");
-    return false;
-}
-
 /* Are weights numbers that e4m3 has? */
 static bool holds_weights(const struct kernel_request *r, char *why)
 {
@@ -434,8 +422,7 @@ static bool holds_weights(const struct kernel_request *r, char *why)
 bool plan_attention_fp8_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { DEPTH = 32 };
-    if (!takes_tensors(r, why) || !plan_attention_begin(r, plan, why) || !holds_weights(r, why) ||
-        !fp8_is_asked_for(r, why))
+    if (!takes_tensors(r, why) || !plan_attention_begin(r, plan, why) || !holds_weights(r, why))
         return false;
     plan->attention.narrow = NULL; /* nothing is widened */
     plan->attention.reads_narrow = true;
