@@ -201,3 +201,15 @@ lathe_status lathe__bundle(const struct compiler *compiler, const struct piece *
     *size = piece[0].size;
     return LATHE_OK;
 }
+
+lathe_status lathe__image_make(const struct compiler *compiler, struct piece *piece, int n,
+                               unsigned char **image, size_t *size, const char **how, lathe_error *err)
+{
+    if (n != 1 || piece[0].ptx)
+        return lathe__bundle(compiler, piece, n, image, size, how, err);
+    *image = (unsigned char *)piece[0].data;
+    *size = piece[0].size;
+    *how = "as it is";
+    piece[0].data = NULL;
+    return LATHE_OK;
+}

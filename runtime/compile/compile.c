@@ -237,12 +237,13 @@ static lathe_status compile_all(const struct compiler *c, const struct compile_j
 
 /* Without a bundler the first cubin is all that fits into one image (first piece: PTX alone where the arch is
  * virtual). */
-static lathe_status finish(const struct compiler *c, struct piece *pieces, int n, unsigned char **image,
-                           size_t *size, char **log, lathe_error *err)
+static lathe_status finish(const struct compiler *c, struct piece *pieces, int n, bool fatbin,
+                           unsigned char **image, size_t *size, char **log, lathe_error *err)
 {
     const char *how = "";
     char note[160];
-    TRY(lathe__bundle(c, pieces, n, image, size, &how, err));
+    TRY(fatbin ? lathe__bundle(c, pieces, n, image, size, &how, err)
+               : lathe__image_make(c, pieces, n, image, size, &how, err));
     snprintf(note, sizeof note, "bundle: %d piece%s, %s\n", n, n == 1 ? "" : "s", how);
     if (append(log, note))
         return LATHE_OK;
@@ -251,8 +252,10 @@ static lathe_status finish(const struct compiler *c, struct piece *pieces, int n
     return lathe__fail_memory(err);
 }
 
-lathe_status lathe__compile_jobs(const struct compile_job *job, int n_jobs, unsigned char **image,
-                                 size_t *size, char **log, const struct compiler *compiler, lathe_error *err)
+/* fatbin: also of machine code alone. */
+static lathe_status compile_image(const struct compile_job *job, int n_jobs, bool fatbin,
+                                  unsigned char **image, size_t *size, char **log,
+                                  const struct compiler *compiler, lathe_error *err)
 {
     struct piece pieces[2 * MAX_COMPILE_JOBS];
     char *text = NULL;
@@ -266,7 +269,7 @@ lathe_status lathe__compile_jobs(const struct compile_job *job, int n_jobs, unsi
                            MAX_COMPILE_JOBS);
     lathe_status status = compile_all(compiler, job, n_jobs, pieces, &n, &text, err);
     if (status == LATHE_OK)
-        status = finish(compiler, pieces, n, image, size, &text, err);
+        status = finish(compiler, pieces, n, fatbin, image, size, &text, err);
     for (int i = 0; i < n; i++)
         free(pieces[i].data);
     if (status != LATHE_OK || !log)
@@ -276,6 +279,12 @@ lathe_status lathe__compile_jobs(const struct compile_job *job, int n_jobs, unsi
     return status;
 }
 
+lathe_status lathe__compile_jobs(const struct compile_job *job, int n_jobs, unsigned char **image,
+                                 size_t *size, char **log, const struct compiler *compiler, lathe_error *err)
+{
+    return compile_image(job, n_jobs, true, image, size, log, compiler, err);
+}
+
 lathe_status lathe__compile(const struct source *source, const char *const *archs, int n_archs,
                             unsigned char **image, size_t *size, char **log, const struct compiler *compiler,
                             lathe_error *err)
@@ -283,5 +292,5 @@ lathe_status lathe__compile(const struct source *source, const char *const *arch
     struct compile_job job[MAX_COMPILE_JOBS];
     for (int i = 0; i < n_archs && i < MAX_COMPILE_JOBS; i++)
         job[i] = (struct compile_job){source, archs[i]};
-    return lathe__compile_jobs(job, n_archs, image, size, log, compiler, err);
+    return compile_image(job, n_archs, false, image, size, log, compiler, err);
 }

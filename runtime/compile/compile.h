@@ -61,14 +61,15 @@ int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BY
 int lathe__part_options(const struct source *source, char options[MAX_COMPILED_PARTS][OPTION_BYTES]);
 
 /* Compile for every arch ("sm_90a", "sm_80", "compute_90") and bundle: cubins, plus PTX for archs that run
-   forward (no 'a' suffix) and for virtual ones. *image is a fatbin; one bare cubin where no bundler was found
-   (*log says so). *log: what the compiler and the bundler said, never NULL on success. Both are malloc'd, the
-   caller's. `log` may be NULL. Errors: COMPILE (file, line, text of the first error), MEMORY. */
+   forward (no 'a' suffix) and for virtual ones. *image is a fatbin; one bare cubin where that is all there is
+   or no bundler was found (*log says so). *log: what the compiler and the bundler said, never NULL on
+   success. Both are malloc'd, the caller's. `log` may be NULL. Errors: COMPILE (file, line, text of the first
+   error), MEMORY. */
 lathe_status lathe__compile(const struct source *source, const char *const *archs, int n_archs,
                             unsigned char **image, size_t *size, char **log, const struct compiler *compiler,
                             lathe_error *err);
 
-/* The same for sources that differ by arch, up to MAX_COMPILE_JOBS pairs. */
+/* The same for sources that differ by arch, up to MAX_COMPILE_JOBS pairs; a fatbin of one cubin, too. */
 enum { MAX_COMPILE_JOBS = 16 };
 struct compile_job {
     const struct source *source;
@@ -86,6 +87,10 @@ struct piece {
 };
 lathe_status lathe__bundle(const struct compiler *compiler, const struct piece *piece, int n,
                            unsigned char **image, size_t *size, const char **how, lathe_error *err);
+/* The same, but machine code alone, which leaves the driver nothing to choose, stays as it is: its data are
+   taken from the piece. `fatbinary`, a program, takes 10 ms. */
+lathe_status lathe__image_make(const struct compiler *compiler, struct piece *piece, int n,
+                               unsigned char **image, size_t *size, const char **how, lathe_error *err);
 enum { WHOLE_TEXT = -1 };
 /* Compile one part of a source (or WHOLE_TEXT) for one arch: its cubin, and PTX where the arch runs forward,
    are appended to pieces[*n]; their data, and *log, are malloc'd, the caller's also on failure. May run on

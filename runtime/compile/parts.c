@@ -58,25 +58,14 @@ bool lathe__parts_pay(const struct compiler *compiler, const struct source *sour
 
 /* ---- threads -------------------------------------------------------------------------------------- */
 
-/* Machine code alone is loaded as it is: it leaves nothing to choose, and `fatbinary` takes 10 ms. */
-static lathe_status make_image(const struct compiler *compiler, struct part *part)
-{
-    struct piece *only = &part->piece[0];
-    if (part->n_pieces != 1 || only->ptx)
-        return lathe__bundle(compiler, part->piece, part->n_pieces, &part->image, &part->image_size,
-                             &part->how, &part->error);
-    part->image = (unsigned char *)only->data;
-    part->image_size = only->size;
-    part->how = "as it is";
-    only->data = NULL;
-    return LATHE_OK;
-}
-
 static lathe_status make_part(const struct work *w, int number, struct part *part)
 {
     TRY(lathe__compile_arch(w->compiler, w->source, w->arch, number, part->piece, &part->n_pieces, &part->log,
                             &part->error));
-    return part->log ? make_image(w->compiler, part) : lathe__fail_memory(&part->error);
+    if (!part->log)
+        return lathe__fail_memory(&part->error);
+    return lathe__image_make(w->compiler, part->piece, part->n_pieces, &part->image, &part->image_size,
+                             &part->how, &part->error);
 }
 
 /* Part 0, of the short kernels, is taken last. */
