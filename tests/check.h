@@ -24,6 +24,10 @@
 #ifndef LATHE_TEST_SLOWDOWN
 #define LATHE_TEST_SLOWDOWN 1
 #endif
+/* Sweeps over all specs take one of so many: each goes the same ways, and a sanitizer looks at ways. */
+#ifndef LATHE_TEST_EVERY
+#define LATHE_TEST_EVERY 1
+#endif
 
 struct check_test {
     const char *file;

@@ -139,18 +139,19 @@ static int check_shipped(enum kind kind, const char *dims)
 {
     int differ = 0;
     int made = 0;
+    int n = 0;
     for (const struct embedded *file = embedded_files; file->name != NULL; file++) {
         struct diag diag = {0};
         if (strncmp(file->name, "specs/", 6) != 0 || strcmp(file->name, "specs/prelude.lua") == 0)
             continue;
         struct ir *ir = spec_load(file->name, file->data, file->size, &diag);
         CHECK(ir != NULL);
-        if (ir->kind == kind)
+        if (ir->kind == kind && n++ % LATHE_TEST_EVERY == 0)
             differ += check_families(ir, dims, &made);
         ir_free(ir);
     }
     printf("%s: %d families\n", dims, made);
-    CHECK(made >= 50);
+    CHECK(made >= 50 / LATHE_TEST_EVERY);
     return differ;
 }
 
