@@ -28,8 +28,10 @@
  *     q_start                  of query row 0 of all among all keys; by default both end together
  *     used_kv, pages           of keys: those of the rank's own keys, beside a q_start (pages in the forward
  *                              pass alone). The first of them is behind all places of the ranks before, in
- *                              use or not, or, of interleaved shards, in the rank's first chunk. Of heads:
- *                              used_kv of all
+ *                              use or not, or, of interleaved shards, in the rank's first chunk. Not of
+ *                              specs that read at.len_kv. A sequence without a key in use gives d<input>
+ *                              nothing, where one rank counts what ends its rows, such as a sink. Of
+ *                              heads: used_kv of all
  *     state, dstate_out        of linear attention: ahead of the first token of all and behind the last one,
  *                              the same everywhere
  *     state_out, dstate        behind the last and ahead of the first token of all, the same everywhere.

@@ -254,13 +254,27 @@ void sign_whole_inputs(struct signature *s, const struct ir *ir)
 
 /* ---- a part of the queries -------------------------------------------------------------------------- */
 
+/* The line of the first formula that counts tokens along an axis; -1: none does; 0: no memory. */
+static int counting_line(const struct ir *ir, const struct shard_axis *axis)
+{
+    const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,    &ir->score,  &ir->online,
+                                      &ir->epilogue, &ir->forward, &ir->combine};
+    const int found = shards_line(ir, fn, sizeof fn / sizeof *fn, axis);
+    return found >= 0 ? found : shards_mods_line(ir, axis);
+}
+
 int places_counting_line(const struct ir *ir)
 {
     static const struct shard_axis axis = {AT_ROW, AT_LEN_Q, -1, SYM_Q};
-    const struct ir_fn *const fn[] = {&ir->scale,    &ir->mask,    &ir->score,  &ir->online,
-                                      &ir->epilogue, &ir->forward, &ir->combine};
-    const int found = shards_line(ir, fn, sizeof fn / sizeof *fn, &axis);
-    return found >= 0 ? found : shards_mods_line(ir, &axis);
+    return counting_line(ir, &axis);
+}
+
+bool places_without_length(const struct ir *ir, int *line)
+{
+    static const struct shard_axis axis = {AT_COUNT, AT_LEN_KV, -1, SYM_COUNT};
+    const int found = counting_line(ir, &axis);
+    *line = found > 0 ? found : 0;
+    return found < 0;
 }
 
 bool places_by_query(const struct ir *ir, int *line)

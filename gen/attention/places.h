@@ -27,6 +27,8 @@ void sign_whole_inputs(struct signature *s, const struct ir *ir);
    which count the rows of a call: at.row is what finds a row of an input over "q", and nothing else finds
    one. *line: of the spec, where it is otherwise. */
 bool places_by_query(const struct ir *ir, int *line);
+/* Does no formula read how many keys there are? False: *line does; 0: no memory. */
+bool places_without_length(const struct ir *ir, int *line);
 /* Does the mask, seen as it is written, leave no pair whose key is behind its query? */
 bool places_are_causal(const struct ir *ir);
 

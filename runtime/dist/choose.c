@@ -75,12 +75,21 @@ static lathe_status check_given(const struct lathe_dist *d, lathe_scheme which, 
 static lathe_status check_lists(const struct lathe_dist *d, lathe_scheme which, lathe_error *err)
 {
     const char *const list = is_given(d, "pages") ? "pages" : "used_kv";
+    int line = 0;
     if (is_given(d, "pages") && d->pass == LATHE_BACKWARD)
         return lathe__fail(
             err, LATHE_UNSUPPORTED,
             "argument 'pages' is not taken: ranks have no gradients of keys in pages; give k and "
             "v with a place for each key");
-    if (which != LATHE_SCHEME_KEYS || !is_given(d, list) || is_given(d, "q_start"))
+    if (which != LATHE_SCHEME_KEYS || !is_given(d, list))
+        return LATHE_OK;
+    if (is_given(d, "used_kv") && !lathe__spec_without_length(d->spec, &line))
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "argument 'used_kv' is not taken: line %d of the spec reads at.len_kv, the keys in use of "
+            "a sequence, and a rank knows of its own alone; give the lengths as an input of the spec",
+            line);
+    if (is_given(d, "q_start"))
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,
                        "argument 'q_start': expected it beside '%s', which says how many keys of a sequence "

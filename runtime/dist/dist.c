@@ -34,6 +34,14 @@ static lathe_status keep_arguments(struct lathe_dist *d, const lathe_arg *args, 
     return LATHE_OK;
 }
 
+static const struct tensor *find(const struct lathe_dist *d, const char *name)
+{
+    for (int i = 0; i < d->n_args; i++)
+        if (strcmp(d->arg[i].name, name) == 0)
+            return &d->arg[i];
+    return NULL;
+}
+
 /* Names are the caller's until the object is made; behind that the signature's, which has the same. */
 static lathe_status name_arguments(struct lathe_dist *d, lathe_error *err)
 {
@@ -42,6 +50,8 @@ static lathe_status name_arguments(struct lathe_dist *d, lathe_error *err)
         const char *found = NULL;
         for (int i = 0; !found && lathe_spec_arg(d->spec, d->pass, i, &info); i++)
             found = strcmp(info.name, d->arg[k].name) == 0 ? info.name : NULL;
+        if (find(d, d->arg[k].name) != &d->arg[k])
+            return lathe__fail(err, LATHE_ARG, "dist: argument '%s': given twice", d->arg[k].name);
         if (!found)
             return lathe__fail(err, LATHE_ARG, "dist: argument '%s': this pass of %s has none of that name",
                                d->arg[k].name, lathe_spec_name(d->spec));
@@ -59,14 +69,6 @@ static lathe_status check_transport(const lathe_transport *t, lathe_error *err)
                            "dist: transport: expected rank 0 to ranks - 1 of 1 to %d ranks, given %d of %d",
                            LATHE_MOST_RANKS, t->rank, t->ranks);
     return LATHE_OK;
-}
-
-static const struct tensor *find(const struct lathe_dist *d, const char *name)
-{
-    for (int i = 0; i < d->n_args; i++)
-        if (strcmp(d->arg[i].name, name) == 0)
-            return &d->arg[i];
-    return NULL;
 }
 
 /* Tokens of each rank, from the caller's list or as many as this rank has; their sum. */
@@ -216,6 +218,7 @@ static lathe_status build(struct lathe_dist *d, const lathe_dist_options *o, con
     d->o = *o;
     d->o.q_tokens = d->o.kv_tokens = NULL;
     TRY(read_sizes(d, o, err));
+    TRY(lathe__dist_check_shapes(d, err));
     TRY(lathe__dist_choose(d, args, n, err));
     return lathe__dist_streams_open(d, err);
 }
@@ -283,6 +286,9 @@ static lathe_status check_arguments(const struct lathe_dist *d, const lathe_arg 
                 err, LATHE_ARG,
                 "dist: argument '%s': expected the dtype and the shape that the object was made with",
                 args[i].name ? args[i].name : "NULL");
+        if (!args[i].data && lathe__dist_count(*t) > 0)
+            return lathe__fail(err, LATHE_ARG, "dist: argument '%s': expected a data pointer, given NULL",
+                               args[i].name);
     }
     return LATHE_OK;
 }

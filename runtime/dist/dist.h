@@ -101,6 +101,12 @@ struct walk { /* one way through a scheme's steps */
                     are added into what was set to 0 before */
 };
 
+/* ---- shapes.c ---------------------------------------------------------------------------------------------
+ */
+
+/* Do the arguments that the object is made with fit each other? */
+lathe_status lathe__dist_check_shapes(const struct lathe_dist *d, lathe_error *err);
+
 /* ---- tensors.c --------------------------------------------------------------------------------------------
  */
 

@@ -74,6 +74,8 @@ void lathe__spec_keep(const lathe_spec *spec);
 /* May a call have some of the queries alone? False: *line of the spec reads places that such a call counts
    anew; 0: no memory. */
 bool lathe__spec_by_query(const lathe_spec *spec, int *line);
+/* Does it not read how many keys there are? False: *line of it does; 0: no memory. */
+bool lathe__spec_without_length(const lathe_spec *spec, int *line);
 /* Does no query of attention see a key behind it, whatever else the mask says? */
 bool lathe__spec_is_causal(const lathe_spec *spec);
 /* How a state of linear attention is carried over some tokens: enum carry of gen/linear/carry.h; -1: there is

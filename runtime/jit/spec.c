@@ -28,6 +28,11 @@ bool lathe__spec_by_query(const lathe_spec *spec, int *line)
     return places_by_query(spec->ir, line);
 }
 
+bool lathe__spec_without_length(const lathe_spec *spec, int *line)
+{
+    return places_without_length(spec->ir, line);
+}
+
 bool lathe__spec_is_causal(const lathe_spec *spec)
 {
     return places_are_causal(spec->ir);

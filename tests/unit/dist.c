@@ -314,6 +314,12 @@ TEST(lists_that_a_scheme_does_not_take_say_why)
     CHECK_EQ(refuse(&b, &keys, "argument 'cu_q' is not taken: packed sequences are cut between ranks"),
              LATHE_UNSUPPORTED);
     close_bench(&b);
+    open_bench(&b, "relu", TOKENS);
+    give_i32(&b, "used_kv", none);
+    give_i32(&b, "q_start", none);
+    CHECK_EQ(refuse(&b, &keys, "argument 'used_kv' is not taken: line 4 of the spec reads at.len_kv"),
+             LATHE_UNSUPPORTED);
+    close_bench(&b);
     open_bench(&b, "linear", TOKENS);
     give_i32(&b, "states_index", none);
     CHECK_EQ(refuse(&b, NULL, "argument 'states_index' is not taken"), LATHE_UNSUPPORTED);

@@ -386,7 +386,7 @@ static inline void take(struct part *p)
             dtype_store(v->arg.dtype, own, j, (double)NAN);
         p->of[k] = v;
         p->arg[p->n++] = (lathe_arg){v->name, own, v->arg.dtype, v->arg.ndim, p->shape[k], NULL};
-        if (strcmp(v->name, "used_kv") == 0)
+        if (strcmp(v->name, "used_kv") == 0 && b->options.whole_q) /* heads: of all */
             cut_used(p, k);
     }
     if (b->paged)

@@ -431,6 +431,7 @@ struct counted { /* a transport, and what goes through it */
     lathe_transport real;
     size_t sent, received; /* bytes to and from other ranks */
     int calls;
+    int fails_at; /* the number of a call that fails, from 1; 0: none */
 };
 
 static size_t of_others(const struct counted *c, const size_t *bytes)
@@ -441,11 +442,16 @@ static size_t of_others(const struct counted *c, const size_t *bytes)
     return sum;
 }
 
+static lathe_status count_call(struct counted *c, lathe_error *err)
+{
+    return ++c->calls == c->fails_at ? lathe__fail(err, LATHE_CUDA, "the wire is cut") : LATHE_OK;
+}
+
 static lathe_status count_all_gather(void *user, void *to, const size_t *place, const size_t *bytes,
                                      const void *from, lathe_stream on, lathe_error *err)
 {
     struct counted *c = user;
-    c->calls++;
+    TRY(count_call(c, err));
     c->sent += bytes[c->real.rank] * (size_t)(c->real.ranks - 1);
     c->received += of_others(c, bytes);
     return c->real.all_gather(c->real.user, to, place, bytes, from, on, err);
@@ -456,7 +462,7 @@ static lathe_status count_all_to_all(void *user, void *to, const size_t *to_plac
                                      lathe_stream on, lathe_error *err)
 {
     struct counted *c = user;
-    c->calls++;
+    TRY(count_call(c, err));
     c->sent += of_others(c, from_bytes);
     c->received += of_others(c, to_bytes);
     return c->real.all_to_all(c->real.user, to, to_place, to_bytes, from, from_place, from_bytes, on, err);
@@ -466,7 +472,7 @@ static lathe_status count_exchange(void *user, void *to, size_t to_bytes, int32_
                                    size_t from_bytes, int32_t to_rank, lathe_stream on, lathe_error *err)
 {
     struct counted *c = user;
-    c->calls++;
+    TRY(count_call(c, err));
     c->sent += to_rank == c->real.rank ? 0 : from_bytes;
     c->received += from_rank == c->real.rank ? 0 : to_bytes;
     return c->real.exchange(c->real.user, to, to_bytes, from_rank, from, from_bytes, to_rank, on, err);
@@ -477,10 +483,19 @@ static lathe_status count_reduce_scatter(void *user, void *to, const void *from,
                                          lathe_error *err)
 {
     struct counted *c = user;
-    c->calls++;
+    TRY(count_call(c, err));
     c->sent += of_others(c, count) * lathe_dtype_size(dtype);
     c->received += count[c->real.rank] * (size_t)(c->real.ranks - 1) * lathe_dtype_size(dtype);
     return c->real.reduce_scatter(c->real.user, to, from, place, count, dtype, on, err);
+}
+
+static void count_all(lathe_dist *dist, struct counted *c)
+{
+    dist->t.user = c;
+    dist->t.all_gather = count_all_gather;
+    dist->t.all_to_all = count_all_to_all;
+    dist->t.exchange = count_exchange;
+    dist->t.reduce_scatter = count_reduce_scatter;
 }
 
 static size_t all_sent, all_received; /* of all ranks, under the bench's lock */
@@ -489,11 +504,7 @@ static lathe_status launch_counted(struct part *p, lathe_dist *dist, void *works
 {
     struct counted c = {.real = dist->t};
     char expected[128];
-    dist->t.user = &c;
-    dist->t.all_gather = count_all_gather;
-    dist->t.all_to_all = count_all_to_all;
-    dist->t.exchange = count_exchange;
-    dist->t.reduce_scatter = count_reduce_scatter;
+    count_all(dist, &c);
     const lathe_status status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
     dist->t = c.real;
     snprintf(expected, sizeof expected, "a launch sends %zu bytes to other ranks in %d calls", c.sent,
@@ -546,6 +557,53 @@ TEST_TIMEOUT(what_is_said_is_sent, 120)
                 compare(&b, LIST[i].spec, 1e-8);
                 CHECK_EQ(all_sent, all_received);
                 CHECK_EQ(all_sent > 0, ranks > 1);
+                close_bench(&b);
+            }
+}
+
+/* ---- a rank that fails in the middle ----------------------------------------------------------------------
+ */
+
+static int failing_call;
+
+static void give_up(void *user, lathe_status status, const char *why)
+{
+    const struct counted *c = user;
+    c->real.fail(c->real.user, status, why);
+}
+
+static lathe_status launch_until(struct part *p, lathe_dist *dist, void *workspace, lathe_error *err)
+{
+    struct counted c = {.real = dist->t, .fails_at = p->rank == 1 ? failing_call : 0};
+    count_all(dist, &c);
+    dist->t.fail = give_up;
+    const lathe_status status = lathe_dist_launch(dist, p->arg, p->n, workspace, NULL, err);
+    dist->t = c.real;
+    return status;
+}
+
+/* Whichever of its messages fails, the others return with its sentence. */
+TEST_TIMEOUT(a_rank_that_fails_in_the_middle, 120)
+{
+    static const int64_t edge[] = {0, 8, 16, 24};
+    static const lathe_scheme LIST[] = {LATHE_SCHEME_KEYS, LATHE_SCHEME_HEADS, LATHE_SCHEME_GATHER,
+                                        LATHE_SCHEME_RING, LATHE_SCHEME_STATES};
+    for (int i = 0; i < 5; i++)
+        for (int pass = 0; pass < 2; pass++)
+            for (failing_call = 1; failing_call <= 2; failing_call++) {
+                struct bench b;
+                open_bench(&b, i == 4 ? "gated_delta" : "sinks", TOKENS);
+                b.options.scheme = LIST[i];
+                b.options.whole_q = i == 0;
+                b.launch = launch_until;
+                b.pass = (lathe_pass)pass;
+                run(&b, 3, edge, edge);
+                CHECK(failing_call > 1 || b.status[1] != LATHE_OK);
+                for (int r = 0; r < 3 && b.status[1] != LATHE_OK; r++) { /* some send once */
+                    CHECK_EQ(b.status[r], LATHE_CUDA);
+                    CHECK_HAS(b.err[r].text,
+                              r == 1 ? "the wire is cut" : "rank 1 of 3 failed: the wire is cut");
+                }
                 close_bench(&b);
             }
 }

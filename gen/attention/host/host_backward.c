@@ -475,6 +475,7 @@ static lathe_status every_sequence(struct attention_gradient *b, lathe_error *er
     if (status == LATHE_OK && host_arg(&b->g.call, "used_kv") && !b->g.call.problem.paged) {
         clear_unused(&b->g.call, "dk", host_dim(&b->g.call, SYM_D));
         clear_unused(&b->g.call, "dv", host_dim(&b->g.call, SYM_D_V));
+        clear_unused(&b->g.call, "dk2", b->g.call.ir->qk2 ? host_dim(&b->g.call, SYM_D2) : 0);
     }
     for (int64_t i = 0; i < s.n && status == LATHE_OK; i++) {
         sequence_enter(one, &s, i);
