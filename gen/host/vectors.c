@@ -61,18 +61,22 @@ static lathe_status check_pairs(const struct host_call *call, enum mod which, in
     return LATHE_OK;
 }
 
+/* Parts of rows have no q, k or v, nor their sizes. */
+static lathe_status check_mods(const struct host_call *call, int d, int d_v, lathe_error *err)
+{
+    const bool of_parts = !host_arg(call, "q") && !host_arg(call, "k");
+    lathe_status status = LATHE_OK;
+    for (int m = of_parts ? MOD_OUTPUT : MOD_QUERY; m < MOD_COUNT && status == LATHE_OK; m++)
+        status = check_pairs(call, (enum mod)m, m == MOD_QUERY || m == MOD_KEY ? d : d_v, err);
+    return status;
+}
+
 lathe_status host_vectors_open(struct host_vectors *v, const struct host_call *call, int d, int d_v,
                                lathe_error *err)
 {
     memset(v, 0, sizeof *v);
     host_env_init(&v->env, call, SPAN_DIM);
-    lathe_status status = check_pairs(call, MOD_QUERY, d, err);
-    if (status == LATHE_OK)
-        status = check_pairs(call, MOD_KEY, d, err);
-    if (status == LATHE_OK)
-        status = check_pairs(call, MOD_VALUE, d_v, err);
-    if (status == LATHE_OK)
-        status = check_pairs(call, MOD_OUTPUT, d_v, err);
+    lathe_status status = check_mods(call, d, d_v, err);
     if (status == LATHE_OK && !allocate(v, d > d_v ? d : d_v))
         status = host_out_of_memory(err);
     return status;

@@ -145,6 +145,7 @@ done
 expect 0 'part_rows: max abs' '' run sinks --problem $small,part_o=f32,part_rows=f32 --verify
 expect 0 'part_rows: max abs' '' run causal --problem b=3,h=4,h_kv=2,d=16,page=16,q=1,kv=64,used_kv=i32,part_o=f32,part_rows=f32 --verify
 expect 0 'lse: max abs' '' run sinks --pass combine --problem parts=3,h=2,q=8,d_v=16 --verify
+expect 0 'o: max abs' '' run rope_partial --pass combine --problem parts=3,h=2,q=8,d_v=8 --verify # its q has 16 or more
 # several specs in order
 expect 0 'blocks: 100.00 %' '' run nsa --problem dtype=f32,h=4,h_kv=2,t=100,seqs=3,d=16,block=16,blocks=3,window=20 --verify
 expect 0 'dg_swa: relative error' '' run nsa --pass backward --problem dtype=f16,h=4,h_kv=2,t=90,d=16,d_v=24,block=16,blocks=3,window=20 --verify
