@@ -237,6 +237,14 @@ void back_of_tokens(struct recipe *r, const char *role, enum sym heads, bool gro
     finish(r, add_launch(r->out, r->e, role, BACK_TOKEN_THREADS), grid, 0);
 }
 
+void back_of_bands(struct recipe *r, const char *role)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    back_of_chunks(r, role, plan->bands * plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    if (plan->bands > 1)
+        back_of_tokens(r, "bwd_bands", SYM_H, false);
+}
+
 void back_by_token(struct recipe *r, const char *role, int slices)
 {
     back_of_heads(r, role, slices, 32 * r->plan->linear.warps, 0);
@@ -348,7 +356,8 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     if (any_site(r) || bonus)
         back_of_tokens(r, "bwd_tokens", SYM_H, false);
     if (!template->no_heads)
-        back_of_tokens(r, "bwd_heads", SYM_H_K, template->by_chunk || !linear_back_keeps_heads(r));
+        back_of_tokens(r, "bwd_heads", SYM_H_K,
+                       r->plan->linear.bands <= 1 && (template->by_chunk || !linear_back_keeps_heads(r)));
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t] && !runs->in_chunks[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);

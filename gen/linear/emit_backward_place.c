@@ -78,13 +78,13 @@ void back_place_states(struct recipe *r, int squares)
 
 bool linear_back_keeps_heads(const struct recipe *r)
 {
-    return !r->plan->row->linear->groups_dq || r->e->spec->linear.bonus.n_roots > 0 ||
-           r->b->site[OF_SCALE].n > 0;
+    return r->plan->linear.bands > 1 || !r->plan->row->linear->groups_dq ||
+           r->e->spec->linear.bonus.n_roots > 0 || r->b->site[OF_SCALE].n > 0;
 }
 
 bool linear_back_gives(const struct plan *plan, const struct linear_back *b)
 {
-    return plan->row->linear->gives_decay && linear_back_gives_decay(b);
+    return plan->row->linear->gives_decay && plan->linear.bands <= 1 && linear_back_gives_decay(b);
 }
 
 static bool reads_element(const struct ir *w, int root)

@@ -89,6 +89,9 @@ void back_place_states(struct recipe *r, int squares);
 void back_of_heads(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes);
 void back_of_chunks(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes);
 void back_of_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped);
+/* The kernel of chunks of a template whose blocks share key channels and have bands of value channels, and
+   the sums over bands. */
+void back_of_bands(struct recipe *r, const char *role);
 void back_by_token(struct recipe *r, const char *role, int slices); /* of heads, token by token */
 enum { BACK_TOKEN_THREADS = 256 };
 /* bwd_divisors, where there is a normaliser. */

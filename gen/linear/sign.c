@@ -142,8 +142,7 @@ static void add_sizes(struct signature *s, int steps)
          .tied = true,
          .by = number_of(s, "state_index"),
          .implied = true},
-        SIGN_HEAD_DIMS(ATTENTION_MOST_DIM, s->backward ? ATTENTION_MOST_DIM : ATTENTION_MOST_DV,
-                       ATTENTION_DIM_STEP),
+        SIGN_HEAD_DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DV, ATTENTION_DIM_STEP),
     };
     const uint8_t states = number_of(s, "states");
     const struct sig_size kept = {.sym = SYM_KEPT, .beside = states};

@@ -117,6 +117,11 @@ void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to)
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
 int linear_delta_lengths(const struct problem *p, const struct device *device); /* of linear_delta_sm90 */
 int linear_keyed_lengths(const struct problem *p, const struct device *device); /* of linear_keyed_delta */
+/* Backward in chunks by mma.sync: value channels that a block's tiles have room for: those of all `values`,
+   or beyond 256 those of a band, of which the plan says how many there are. */
+int linear_plan_bands(int values, struct linear_plan *to);
+/* Behind the reason of a plan: that value channels go in bands, where they do. */
+void linear_tell_bands(struct plan *plan);
 /* Of templates that cut few long sequences in pieces, which `blocks` blocks have at a time: how many at most,
    of at least `from` tokens. How many there are follows from how many sequences there are: none, where that
    is not to count. */

@@ -12,6 +12,7 @@
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { CHUNK = LINEAR_CHUNK, THREADS_OF_A_WALK = 256, SLICE = 64, PART = 128, MOST_DIM = 256, OF_WARP = 16 };
 enum { FLOAT = 4 };
@@ -41,15 +42,33 @@ static int room_for_states(const struct kernel_request *r, int threads, int d, i
     return chunks_bytes(r, 2, d, d_v) <= room ? 2 : 1;
 }
 
+/* PAD_V and BANDS of linear/backward/products.cuh. */
+int linear_plan_bands(int values, struct linear_plan *to)
+{
+    to->bands = values > MOST_DIM ? (values + PART - 1) / PART : 1;
+    if (to->bands > 1)
+        return PART;
+    return values > PART ? MOST_DIM : round_up(values, SLICE);
+}
+
+void linear_tell_bands(struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    if (plan->linear.bands > 1)
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; value channels go in %d bands of %d, whose gradients of keys and gates are added up behind",
+            plan->linear.bands, PART);
+}
+
 /* Beyond 128 key channels blocks share them. */
 static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
     const int channels = (int)r->problem->dim[SYM_D];
-    const int values = (int)r->problem->dim[SYM_D_V];
     const int d = channels > PART ? PART : round_up(channels, SLICE);
-    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
+    const int d_v = linear_plan_bands((int)r->problem->dim[SYM_D_V], to);
     to->key_parts = channels > PART ? 2 : 1;
-    to->chunk_slices = d_v / SLICE;
+    to->chunk_slices = to->bands * d_v / SLICE;
     to->row_slices = to->key_parts * d / SLICE;
     to->chunk_threads = 2 * 32 * d / OF_WARP;
     to->walk_bytes = walk_bytes(r);
@@ -64,6 +83,14 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     struct linear_plan *to = &plan->linear;
     if (!fits(r, to, why))
         return false;
+    if (to->bands > 1 && r->ir->linear.normalise) {
+        snprintf(why, REASON_BYTES,
+                 "a normaliser beside d_v = %d: value channels go in bands there, and what flows back to a "
+                 "divisor "
+                 "is of all of them; with d_v up to 256 it takes it, and the host device takes any",
+                 (int)r->problem->dim[SYM_D_V]);
+        return false;
+    }
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
     snprintf(
@@ -72,6 +99,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
         "a head and sequence with %d channels of both each, then %s for each chunk",
         linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->row_slices * to->chunk_slices, SLICE,
         to->key_parts > 1 ? "two blocks that share the key channels" : "a block");
+    linear_tell_bands(plan);
     return true;
 }
 
@@ -101,9 +129,9 @@ static void place(struct recipe *r, bool gradient)
 {
     const int d = (int)r->e->problem->dim[SYM_D];
     const struct linear_plan *plan = &r->plan->linear;
-    back_place_heads(r, back_lines(4ll * d), !linear_back_keeps_heads(r));
+    back_place_heads(r, back_lines(4ll * d * plan->bands), !linear_back_keeps_heads(r));
     back_place_states(r, plan->chunk_slices * plan->row_slices);
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, d);
+    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, plan->bands * d);
     back_place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
     back_place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
     if (r->e->spec->linear.normalise)
@@ -122,7 +150,7 @@ static void back(struct recipe *r)
         r->dout = r->divided;
     back_of_heads(r, "bwd_states", 2 * plan->row_slices * plan->chunk_slices, THREADS_OF_A_WALK,
                   plan->walk_bytes);
-    back_of_chunks(r, "bwd_chunks", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    back_of_bands(r, "bwd_chunks");
     if (plan->key_parts > 1)
         back_of_tokens(r, "bwd_values", SYM_H, false);
 }

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, COLUMN_WARPS = 4, OF_WARP = 16 };
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, COLUMN_WARPS = 4, OF_WARP = 16 };
 enum { PREPARE_THREADS = 128 };
 
 /* Of keyed_layout_back there. */
@@ -49,12 +49,11 @@ static void choose_parts(const struct kernel_request *r, struct linear_plan *to,
 static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
-    const int values = (int)r->problem->dim[SYM_D_V];
-    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
+    const int d_v = linear_plan_bands((int)r->problem->dim[SYM_D_V], to);
     choose_parts(r, to, d, d_v);
     to->row_slices = d / SLICE;
     to->column_warps = COLUMN_WARPS;
-    to->chunk_slices = d_v / SLICE;
+    to->chunk_slices = to->bands * d_v / SLICE;
     const bool vectors = linear_has_vectors(r->ir);
     const bool adds =
         linear_more_writers(r) > 0; /* each way has what is for it in the place of the other's */
@@ -83,7 +82,8 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
              linear_more_writers(r) > 0  ? ", and what is read is written, too"
              : linear_has_vectors(r->ir) ? " with the delta rule and vectors of its own"
                                          : " with the delta rule",
-             CHUNK, to->chunk_slices, SLICE, to->key_parts, to->chunk_threads / 64 * OF_WARP);
+             CHUNK, to->chunk_slices, SLICE, to->key_parts * to->bands, to->chunk_threads / 64 * OF_WARP);
+    linear_tell_bands(plan);
     return true;
 }
 
@@ -102,15 +102,17 @@ static void place(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const int d = (int)r->e->problem->dim[SYM_D];
+    const int bands = plan->bands;
     const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
     const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
-    back_place_heads(r, back_lines(4ll * d), true);
+    back_place_heads(r, back_lines(4ll * d * bands), bands == 1);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
     back_place_states(r, plan->chunk_slices * plan->row_slices);
     back_place_chunks(r, WRITTEN, values);
     back_place_chunks(r, DWRITTEN, values);
-    back_place_tokens(r, true, DBETA, 1);
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, by_key ? d : plan->key_parts);
+    back_place_tokens(r, true, DBETA, bands);
+    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
+                      bands * (by_key ? d : plan->key_parts));
 }
 
 /* With vectors of its own: what comes to readers and writers, and to the logarithm of each channel, in f32;
@@ -118,23 +120,23 @@ static void place(struct recipe *r, bool gradient)
 static void place_rule(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    const int d = (int)r->e->problem->dim[SYM_D];
+    const int each = plan->bands * (int)r->e->problem->dim[SYM_D];
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
     const bool corrects = r->b->site[OF_DELTA].n > 0;
     const bool adds = r->e->spec->linear.delta.n_roots == 0; /* of b and of k */
     const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
     back_place_tokens(r, corrects, ERRORS, d_v);
     back_place_tokens(r, corrects, DX, d_v);
-    back_place_tokens(r, true, DQ_HEAD, d);
-    back_place_tokens(r, true, DK_HEAD, d);
-    back_place_tokens(r, true, DK_READ, d);
-    back_place_tokens(r, adds, OWN, d);
-    back_place_tokens(r, gradient, DLOG, d);
+    back_place_tokens(r, true, DQ_HEAD, each);
+    back_place_tokens(r, true, DK_HEAD, each);
+    back_place_tokens(r, true, DK_READ, each);
+    back_place_tokens(r, adds, OWN, each);
+    back_place_tokens(r, gradient, DLOG, each);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
     back_place_states(r, plan->chunk_slices * plan->row_slices);
     back_place_chunks(r, WRITTEN, values);
     back_place_chunks(r, DWRITTEN, values);
-    back_place_tokens(r, !adds, DBETA, 1);
+    back_place_tokens(r, !adds, DBETA, plan->bands);
 }
 
 /* ---- launches -------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ static void back(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     back_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    back_of_chunks(r, "bwd_chunks", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    back_of_bands(r, "bwd_chunks");
 }
 
 static void again_rule(struct recipe *r)
@@ -165,14 +167,14 @@ static void back_rule(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     back_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    back_of_chunks(r, "bwd_chunks_low_rank", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    back_of_bands(r, "bwd_chunks_low_rank");
 }
 
 static void back_dplr(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     back_of_heads(r, "bwd_states_dplr", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
-    back_of_chunks(r, "bwd_chunks_dplr", plan->key_parts, plan->chunk_threads, plan->smem_bytes);
+    back_of_bands(r, "bwd_chunks_dplr");
 }
 
 static bool sizes_of_rule(const struct kernel_request *r, struct plan *plan, char *why)

@@ -109,12 +109,12 @@ static void label(const struct problem *problem, const struct plan *plan, char *
     }
 #define BEGIN {"bwd_zero", "heads/zero_and_sum.cuh"}, {"bwd_sum", "heads/zero_and_sum.cuh"}, MODS
 #define END                                                                                                  \
-    {"bwd_tokens", "linear/backward/tokens.cuh"}, {"bwd_values", "linear/backward/tokens.cuh"},              \
-        {"bwd_heads", "linear/backward/tokens.cuh"}, {"bwd_o", "linear/backward/adjoint.cuh"},               \
-        {"bwd_q", "linear/backward/adjoint.cuh"}, {"bwd_k", "linear/backward/adjoint.cuh"},                  \
-        {"bwd_v", "linear/backward/adjoint.cuh"}, {"gather_dq", "linear/updates.cuh"},                       \
-        {"split_dq", "linear/query_heads.cuh"}, {"gather_dk", "linear/query_heads.cuh"},                     \
-        {"gather_dv", "linear/query_heads.cuh"},                                                             \
+    {"bwd_bands", "linear/backward/bands.cuh"}, {"bwd_tokens", "linear/backward/tokens.cuh"},                \
+        {"bwd_values", "linear/backward/tokens.cuh"}, {"bwd_heads", "linear/backward/tokens.cuh"},           \
+        {"bwd_o", "linear/backward/adjoint.cuh"}, {"bwd_q", "linear/backward/adjoint.cuh"},                  \
+        {"bwd_k", "linear/backward/adjoint.cuh"}, {"bwd_v", "linear/backward/adjoint.cuh"},                  \
+        {"gather_dq", "linear/updates.cuh"}, {"split_dq", "linear/query_heads.cuh"},                         \
+        {"gather_dk", "linear/query_heads.cuh"}, {"gather_dv", "linear/query_heads.cuh"},                    \
     {                                                                                                        \
         NULL, NULL                                                                                           \
     }
@@ -206,16 +206,16 @@ const struct template_row linear_templates[] = {
      DELTA_RULE(BF16, DIMS(128, 128), 0)},
     {BACKWARD(linear_delta_bwd, "delta_walk.cuh", BACK_IN_CHUNKS), DELTA_RULE(BF16, DIMS(128, 128), 0)},
     {BACKWARD(linear_keyed_delta_bwd, "keyed_delta.cuh", BACK_AGAIN_BY_TOKEN),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY))},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY))},
     {BACKWARD(linear_keyed_rule_bwd, "keyed_rule.cuh", BACK_AGAIN_BY_TOKEN),
-     DELTA_RULE(SERVES_HALVES, DIMS(256, 256), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
+     DELTA_RULE(SERVES_HALVES, DIMS(256, 512), LINEAR_TAKES(KEY_DECAY) | VECTORS)},
     {BACKWARD(linear_dplr_bwd, "dplr.cuh", BACK_AGAIN_BY_TOKEN),
      .serves = {.dtypes = SERVES_HALVES,
-                DIMS(256, 256),
+                DIMS(256, 512),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(KEY_DECAY) | LINEAR_TAKES(READ_FIRST),
                 .only = LINEAR_TAKES(READER) | LINEAR_TAKES(WRITER)}},
     {BACKWARD(linear_additive_bwd, "additive.cuh", BACK_AGAIN_BY_TOKEN),
-     SERVES(SERVES_HALVES, DIMS(256, 256),
+     SERVES(SERVES_HALVES, DIMS(256, 512),
             LINEAR_TAKES(BONUS) | LINEAR_TAKES(NORMALISER) | LINEAR_TAKES(KEY_DECAY) |
                 LINEAR_TAKES(SCALE_GRADIENT))},
     {BACKWARD(linear_recurrent_bwd, "rows.cuh", BACK_BY_TOKEN),

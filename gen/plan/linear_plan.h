@@ -27,6 +27,8 @@ struct linear_plan {
     int chunk_bytes; /* what it leaves of a chunk of a head */
     int key_parts; /* of linear/backward/{additive,keyed_delta}.cuh: blocks that share a chunk's key channels
                     */
+    int bands;     /* the same: of 128 value channels, where there are more than 256: kernels of chunks leave
+                      gradients of keys and gates for each; 0 or 1: there is one */
     int chunk_blocks;   /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
     bool walks_at_once; /* backward: both ways along the chunks in one launch */
     int again_bytes;    /* what of shared memory its walks forward and back need, */

@@ -190,7 +190,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //     (delta_parts there) alone; and 1, or PIECES of a launch for pieces.
 // struct linear_back_params: All launches of the pass take it: LATHE_ENTRY(bwd_inverse), (bwd_prepare),
 //   (bwd_states), (bwd_again), (bwd_divisors), (bwd_columns), (bwd_queries), (bwd_keys), (bwd_back), (bwd_chunks),
-//   (bwd_decay), (bwd_tokens), (bwd_heads), (bwd_values).
+//   (bwd_bands), (bwd_decay), (bwd_tokens), (bwd_heads), (bwd_values).
 //   q, k, v, dout, dq, dk, dv: a gradient that is not wanted is nullptr. state, dstate_out, dstate;
 //   norm, dnorm_out, dnorm;
 //   again_o, divided: What follows is the workspace, [b, h, t, ..], each nullptr unless needed: o before its mod; 1
@@ -201,7 +201,9 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //     linear_delta_bwd and linear_delta_bwd_sm90 the first two are of each head of k: sums over its heads of v, as
 //     far as these are done.
 //   dlog, own: They are the gradient of the logarithms of decays, and with a bonus what the weight of a token's own
-//     pair gets: v dout, by its share of a normaliser; without the delta rule the gradient of a writer.
+//     pair gets: v dout, by its share of a normaliser; without the delta rule the gradient of a writer. Where
+//     value channels go in bands (BANDS of linear/backward/products.cuh), these and dq_head, dk_head, dk_read and
+//     dbeta are there once for each band, [bands, b, h, t, ..], and bwd_bands leaves the sums in the first.
 //   chunks, ends: They are tiles of states between chunks, and those at the ends of sequences, of bwd_chunks the
 //     sums of the ends.
 //   reads, writes: of bwd_chunks: q dq and k dk of a token, by slice of channels.

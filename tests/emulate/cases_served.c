@@ -225,6 +225,35 @@ static void add_wide_delta(struct case_list *list)
     }
 }
 
+/* Gradients in bands of 128 value channels: the last band whole, or some of it; packed sequences with states
+   and a pool of them, and one batch alone. */
+static void add_bands(struct case_list *list)
+{
+    static const struct served BACK[] = {
+        {{SPEC(keyed_delta)}, "linear_keyed_delta_bwd", LATHE_BF16, 64, 320, 90},
+        {{SPEC(by_key)}, "linear_additive_bwd", LATHE_BF16, 136, 264, 80},
+        {{SPEC(by_token)}, "linear_additive_bwd", LATHE_F16, 64, 512, 80},
+        {{SPEC(gated_delta)}, "linear_keyed_delta_bwd", LATHE_F16, 72, 512, 80},
+        {{SPEC(delta_writer)}, "linear_keyed_rule_bwd", LATHE_BF16, 64, 384, 80},
+        {{SPEC(read_and_write)}, "linear_dplr_bwd", LATHE_BF16, 64, 320, 80},
+        {{SPEC(by_head)}, "linear_additive_bwd", LATHE_BF16, 256, 512, 90},
+        {{SPEC(with_bonus)}, "linear_additive_bwd", LATHE_F16, 64, 384, 80},
+        {{SPEC(backwards)}, "linear_additive_bwd", LATHE_BF16, 64, 320, 90},
+        {{SPEC(keyed_backwards)}, "linear_keyed_delta_bwd", LATHE_BF16, 128, 384, 90},
+        {{SPEC(read_backwards)}, "linear_dplr_bwd", LATHE_F16, 128, 512, 90},
+        {{SPEC(updates_gated)}, "linear_keyed_delta_bwd", LATHE_BF16, 64, 512, 90},
+    };
+    for (int k = 0; k < COUNT(BACK); k++) {
+        add(list, &BACK[k], 100, 3, 3, k % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED,
+            (struct test_case){.pass = LATHE_BACKWARD});
+        add(list, &BACK[k], 77, 4, 5, LAYOUT_PADDED,
+            (struct test_case){.pass = LATHE_BACKWARD, .with = " state_index state_out_index "});
+        add(list, &BACK[k], 65, 1, 1, k % 2 ? LAYOUT_COMPACT : LAYOUT_MISALIGNED,
+            (struct test_case){.pass = LATHE_BACKWARD,
+                               .without = " cu state state_index dstate dstate_out "});
+    }
+}
+
 void group_served(struct case_list *list)
 {
     for (int k = 0; k < COUNT(EACH); k++) {
@@ -252,4 +281,5 @@ void group_served(struct case_list *list)
             (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
     add_kept_by_chunk(list);
     add_wide_delta(list);
+    add_bands(list);
 }

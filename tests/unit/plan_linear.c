@@ -95,6 +95,40 @@ TEST(the_delta_rule_has_many_value_channels_in_chunks_by_name)
     }
 }
 
+/* Beyond 256 value channels chunks go back in bands of 128. */
+TEST(many_value_channels_go_in_bands)
+{
+    static const struct {
+        const char *spec, *problem, *template_name;
+        int bands;
+    } row[] = {
+        {"kda", "dtype=bf16,h=16,t=4096,d=128,d_v=512", "linear_keyed_delta_bwd", 4},
+        {"gated_delta", "dtype=f16,h=16,t=4096,d=256,d_v=264", "linear_keyed_delta_bwd", 3},
+        {"gdn2", "dtype=bf16,h=16,t=4096,d=128,d_v=320", "linear_keyed_rule_bwd", 3},
+        {"rwkv7", "dtype=bf16,h=16,t=4096,d=64,d_v=512", "linear_dplr_bwd", 4},
+        {"retention_linear", "dtype=bf16,h=16,t=4096,d=256,d_v=512", "linear_additive_bwd", 4},
+        {"gla", "dtype=f16,h=16,t=4096,d=128,d_v=256", "linear_additive_bwd", 1},
+    };
+    const struct device *const devices[] = {&A100, &H100};
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    for (size_t i = 0; i < 2 * sizeof row / sizeof *row; i++) {
+        const size_t n = i / 2;
+        if (row[n].bands == 1 && i % 2 == 0)
+            continue; /* 256 at once do not fit there */
+        CHECK_EQ(pick_pass(row[n].spec, LATHE_BACKWARD, row[n].problem, devices[i % 2], &plan, &err),
+                 LATHE_OK);
+        CHECK_STR(plan.row->name, row[n].template_name);
+        CHECK_EQ(plan.linear.bands, row[n].bands);
+        CHECK(plan.linear.smem_bytes <= devices[i % 2]->smem_bytes);
+    }
+    const struct device wish = asking_for(&H100, "linear_additive_bwd");
+    CHECK_EQ(
+        pick_pass("linear_elu", LATHE_BACKWARD, "dtype=bf16,h=16,t=4096,d=64,d_v=320", &wish, &plan, &err),
+        LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "a normaliser beside d_v = 320");
+}
+
 /* Pieces are no more blocks than run at once. */
 TEST(few_long_sequences_are_cut_into_pieces)
 {

@@ -6,9 +6,9 @@
 //     its gradient less what is written times its gradient, and of all paths that cross the chunk's end: from the
 //     state, e^G_end S dS', and from the keys, k times the first part of dk.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, smem_bytes::bwd_chunks of
-// shared memory. A warp has 16 key channels of two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16
-// columns.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, or each band of its value
+// channels, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of two blocks of 16 tokens; of A and dA
+// it has blocks of 16 x 16, of dv 16 columns.
 #pragma once
 #include "linear/backward/additive_scores.cuh"
 
@@ -89,7 +89,7 @@ struct additive_chunk : chunk_pairs {
     __device__ __forceinline__ void give_values() const
     {
 #pragma unroll 1
-        for (int first = 16 * own; first < cfg::D_V; first += 16 * OWN_WARPS) {
+        for (int first = 16 * own; first < columns_of_band(w); first += 16 * OWN_WARPS) {
             fragments x = {};
             const auto state = right_columns<PAD_V>::of(tile(layout::BEHIND), first);
             const auto out = right_columns<PAD_V>::of(tile(layout::DO), first);
@@ -146,8 +146,10 @@ struct additive_chunk : chunk_pairs {
                                     cfg::D - first_channel());
         copy_commit();
         logs.fetch(p, w, place, *this, first_channel() + channel(0));
-        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
-        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h + first_of_band(w), p.v_t,
+                                    columns_of_band(w));
+        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + first_of_band(w),
+                                    p.dout_t, columns_of_band(w));
         copy_commit();
         load_state<PAD_D, PAD_V>(layout::BEHIND, p.dstates);
         if (cfg::CHUNK_STAGES > 1) {

@@ -4,8 +4,8 @@
 // With a normaliser the sum of keys z goes beside S as a column whose values are 1, and dz beside dS; do is divided by
 // the divisors by then. In f16 what is left is scaled (state_scale of walk.cuh).
 //
-// Launch of bwd_states: 2 * sequences * h * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one goes back;
-// smem_bytes::bwd_states of shared memory.
+// Launch of bwd_states: 2 * sequences * h * BANDS * SLICES_V * ROW_BLOCKS blocks of WALK_THREADS threads, an odd one
+// goes back; smem_bytes::bwd_states of shared memory.
 #pragma once
 #include "linear/backward/additive_logs.cuh"
 
@@ -134,9 +134,9 @@ template <bool BACK> struct states_walk {
     {
         const state_scale scaled = scale();
         operand *base = static_cast<operand *>(BACK ? p.dstates : p.states) + state_place(p, w, place, part());
-        operand *to = base + (first_row() * PAD_V + w.first + half_of() * HALF + lane_id() % 4 * 8);
+        operand *to = base + (first_row() * PAD_V + column_of_band(w) + half_of() * HALF + lane_id() % 4 * 8);
         if (STATE_SCALED && threadIdx.x == 0) {
-            *reinterpret_cast<float *>(base + scale_place(first_row(), w.first)) = scaled.back;
+            *reinterpret_cast<float *>(base + scale_place(first_row(), column_of_band(w))) = scaled.back;
         }
 #pragma unroll
         for (int m = 0; m < state_type::MT; m++) {
@@ -313,7 +313,7 @@ DEV void additive_states(const linear_back_params &p, unsigned char *bytes)
 {
     const int block = static_cast<int>(blockIdx.x);
     const int rows = block / 2 % ROW_BLOCKS;
-    const work w = work::of_number<SLICES_V, CHUNK_COLUMNS>(p, cfg::D_V, block / 2 / ROW_BLOCKS);
+    const work w = work::of_number<BANDS * SLICES_V, CHUNK_COLUMNS>(p, cfg::D_V, block / 2 / ROW_BLOCKS);
     if (block % 2 == 0) {
         walk_states<false>(p, w, rows, bytes);
     } else {

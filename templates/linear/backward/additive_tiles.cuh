@@ -133,42 +133,45 @@ struct chunk_tiles : own_blocks {
     template <class T> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head, void *whole,
                                                                   i64 s_b, i64 s_h, i64 s_t) const
     {
-        const bool apart = KEEPS_HEADS || p.z.n_h != p.z.n_h_kv;
+        const bool apart = KEEPS_HEADS || BANDS > 1 || p.z.n_h != p.z.n_h_kv;
         each_two([&](int m, int n, int r) {
             x[m][n][2 * r] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
             x[m][n][2 * r + 1] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
         });
         if (apart) {
-            store_columns<float>(x, head + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own,
-                                 cfg::D - first_channel());
+            store_columns<float>(x, of_band<cfg::D>(p, w, head) + (first_line(p, w) * cfg::D + first_channel()), cfg::D,
+                                 16 * own, cfg::D - first_channel());
         } else if (whole != nullptr) {
             store_columns<T>(x, static_cast<T *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()), s_t,
                              16 * own, cfg::D - first_channel());
         }
     }
+    // first: column of the band.
     __device__ __forceinline__ void store_values(fragments &x, int first) const
     {
         using target = dv_element;
+        const int columns = columns_of_band(w);
         if constexpr (KEY_PARTS > 1 && !LOOKS) { // bwd_values sums what parts have
             const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
-            store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first,
-                                 cfg::D_V);
+            store_columns<float>(x, p.dv_parts + ((part * lines + first_line(p, w)) * cfg::D_V + first_of_band(w)),
+                                 cfg::D_V, first, columns);
             return;
         }
         if (cfg::SKIP && !cfg::DV_F32) { // what comes to v through the output mod
             each_two([&](int m, int n, int r) {
                 const int at = place + token(m, r);
                 const int column = first + 8 * n + lane_id() % 4 * 2;
-                if (w.has(at) && column < cfg::D_V) {
-                    const float *skip = p.skip + (line_of(p, w, at) * cfg::D_V + column);
+                if (w.has(at) && column < columns) {
+                    const float *skip = p.skip + (line_of(p, w, at) * cfg::D_V + first_of_band(w) + column);
                     x[m][n][2 * r] += skip[0];
                     x[m][n][2 * r + 1] += skip[1];
                 }
             });
         }
         if (p.dv != nullptr) {
-            store_columns<target>(x, static_cast<target *>(p.dv) + (w.s.batch * p.dv_b + w.h * p.dv_h), p.dv_t, first,
-                                  cfg::D_V);
+            store_columns<target>(x,
+                                  static_cast<target *>(p.dv) + (w.s.batch * p.dv_b + w.h * p.dv_h + first_of_band(w)),
+                                  p.dv_t, first, columns);
         }
     }
 

@@ -498,7 +498,7 @@ struct channel_chunk : chunk_tiles {
             if constexpr (cfg::GIVES_DECAY) {
                 give_inputs(at, i, two);
             } else {
-                store_vec<2, float>(p.dlog + (line_of(p, w, at) * cfg::D + i), two);
+                store_vec<2, float>(of_band<cfg::D>(p, w, p.dlog) + (line_of(p, w, at) * cfg::D + i), two);
             }
         });
     }
@@ -524,7 +524,8 @@ struct channel_chunk : chunk_tiles {
             for (int k = 0; k < OWN_WARPS; k++) {
                 all += load_shared(sums + 4 * (static_cast<u32>(k * CHUNK_TOKENS) + threadIdx.x));
             }
-            p.dlog[part * (static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q) + line_of(p, w, at)] = all;
+            of_band<KEY_PARTS>(
+                p, w, p.dlog)[part * (static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q) + line_of(p, w, at)] = all;
         }
     }
     // To the inputs that the logarithms of two channels are made of.
@@ -551,11 +552,14 @@ struct channel_chunk : chunk_tiles {
     }
 };
 
-// A block's part of a chunk: CHUNK is a channel_chunk with nothing of its own to begin with.
+// A block's part of a chunk, or of a band of it: CHUNK is a channel_chunk with nothing of its own to begin with.
 template <class CHUNK> DEV void back_of_chunk(const linear_back_params &p, unsigned char *bytes)
 {
     const int block = static_cast<int>(blockIdx.x);
-    inverse_work at = find_chunk(p, block / KEY_PARTS);
+    inverse_work at = find_chunk(p, block / (BANDS * KEY_PARTS));
+    if constexpr (BANDS > 1) {
+        at.w.first = block / KEY_PARTS % BANDS * PAD_V;
+    }
     if (at.place >= at.w.s.length) {
         return;
     }

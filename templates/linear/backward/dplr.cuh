@@ -238,14 +238,15 @@ struct two_writers : low_rank_gradients {
     {
         load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
                                     cfg::D - first_channel());
-        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
+        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h + first_of_band(w), p.v_t,
+                                    columns_of_band(w));
         copy_commit();
         copy_wait<0>();
     }
     // x and what this lane has left there.
     __device__ __forceinline__ void add_channels(fragments &x, float *base) const
     {
-        const float *of = base + (first_line(p, w) * cfg::D + first_channel());
+        const float *of = of_band<cfg::D>(p, w, base) + (first_line(p, w) * cfg::D + first_channel());
         each_two([&](int m, int n, int r) {
             const int at = place + token(m, r);
             if (w.has(at) && channel(n) < cfg::D - first_channel()) {

@@ -5,9 +5,10 @@
 //     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta =
 //     dv X / beta^2 Gradients of logarithms are those of channel_chunk.cuh.
 //
-// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, which share its key
-// channels, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of two blocks of 16 tokens; of dA and
-// dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one gives, 16 columns.
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, or each band of its
+// value channels, which share its key channels, smem_bytes::bwd_chunks of shared memory. A warp has 16 key channels of
+// two blocks of 16 tokens; of dA and dN, which each block makes, it has blocks of 16 x 16, of dv, which the first one
+// gives, 16 columns.
 #pragma once
 #include "linear/backward/channel_chunk.cuh"
 #include "linear/backward/keyed_states.cuh"
@@ -32,7 +33,8 @@ struct keyed_gradients : channel_chunk {
                                     cfg::D - first_channel());
         load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
                                     cfg::D - first_channel());
-        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load<PAD_V, cfg::element_o>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h + first_of_band(w),
+                                    p.dout_t, columns_of_band(w));
         load_values(layout::V, p.written);
         load_values(layout::Z, p.dwritten);
         if (POWERS_APART && threadIdx.x < CHUNK_TOKENS / 4) {
@@ -93,7 +95,7 @@ struct keyed_gradients : channel_chunk {
             const int row = lane_id() / 4 + e % 4 / 2 * 8;
             const int at = place + BLOCK * r + row;
             if (row == e / 4 * 8 + lane_id() % 4 * 2 + e % 2 && w.has(at) && part == 0) {
-                p.dbeta[line_of(p, w, at)] = s[e / 4][e % 4];
+                of_band<1>(p, w, p.dbeta)[line_of(p, w, at)] = s[e / 4][e % 4];
             }
         }
     }
@@ -156,7 +158,7 @@ struct keyed_gradients : channel_chunk {
     __device__ __forceinline__ void give_values() const
     {
 #pragma unroll 1
-        for (int first = 16 * own; first < cfg::D_V; first += 16 * OWN_WARPS) {
+        for (int first = 16 * own; first < columns_of_band(w); first += 16 * OWN_WARPS) {
             fragments x;
 #pragma unroll
             for (int m = 0; m < OWN_BLOCKS; m++) {

@@ -62,8 +62,8 @@ struct low_rank_gradients : keyed_gradients {
     // Rows of a head in the workspace, of this block's channels.
     __device__ __forceinline__ void leave_channels(const fragments &x, float *base) const
     {
-        store_columns<float>(x, base + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own,
-                             cfg::D - first_channel());
+        store_columns<float>(x, of_band<cfg::D>(p, w, base) + (first_line(p, w) * cfg::D + first_channel()), cfg::D,
+                             16 * own, cfg::D - first_channel());
     }
     // X or dv by what is in them of beta.
     __device__ __forceinline__ void leave_by_beta(int values, float *base) const
@@ -75,7 +75,7 @@ struct low_rank_gradients : keyed_gradients {
             by[k / 2][k % 2] = power(n) / kept_beta(w.beta(p, place + n));
         }
 #pragma unroll 1
-        for (int first = 16 * own; first < cfg::D_V; first += 16 * OWN_WARPS) {
+        for (int first = 16 * own; first < columns_of_band(w); first += 16 * OWN_WARPS) {
             fragments x;
 #pragma unroll
             for (int m = 0; m < OWN_BLOCKS; m++) {
@@ -89,7 +89,8 @@ struct low_rank_gradients : keyed_gradients {
                     two[1] *= by[m][i % 2];
                 }
             }
-            store_columns<float>(x, base + first_line(p, w) * cfg::D_V, cfg::D_V, first, cfg::D_V);
+            store_columns<float>(x, base + (first_line(p, w) * cfg::D_V + first_of_band(w)), cfg::D_V, first,
+                                 columns_of_band(w));
         }
     }
     // What comes to those that write from queries and readers.

@@ -10,8 +10,8 @@
 //     two in their token's beta.
 //
 // Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, smem_bytes::bwd_prepare of shared memory; of bwd_states
-// 2 * sequences * h * SLICES_V blocks of KEYED_THREADS threads, an odd one goes back, smem_bytes::bwd_states of shared
-// memory.
+// 2 * sequences * h * BANDS * SLICES_V blocks of KEYED_THREADS threads, an odd one goes back, smem_bytes::bwd_states of
+// shared memory.
 #pragma once
 #include "linear/backward/products.cuh"
 #include "linear/keyed_delta_prepare.cuh"
@@ -57,12 +57,13 @@ struct keyed_states : back_walk {
     __device__ __forceinline__ void leave_state(const state_columns &s, void *base, int number) const
     {
         operand *of = static_cast<operand *>(base) + state_place(p, w, number * CHUNK_TOKENS);
-        operand *to = of + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
+        operand *to = of + (column_of_band(w) + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
         state_scale by = {1.0f, 1.0f};
         if constexpr (STATE_SCALED) {
             by = scale();
             if (threadIdx.x < KEY_PARTS) {
-                *reinterpret_cast<float *>(of + threadIdx.x * STATE_PITCH + scale_place(0, w.first)) = by.back;
+                *reinterpret_cast<float *>(of + threadIdx.x * STATE_PITCH + scale_place(0, column_of_band(w))) =
+                    by.back;
             }
         }
 #pragma unroll
@@ -84,8 +85,8 @@ struct keyed_states : back_walk {
     __device__ __forceinline__ void leave_values(const u32 (&x)[CHUNK_STEPS][4], void *base, int number) const
     {
         const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * PAD_V;
-        operand *to =
-            static_cast<operand *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
+        operand *to = static_cast<operand *>(base) + (at + column_of_band(w) + first() + lane_id() / 4) * CHUNK_TOKENS +
+                      lane_id() % 4 * 8;
 #pragma unroll
         for (int t = 0; t < CHUNK_STEPS; t += 2) {
 #pragma unroll
@@ -276,7 +277,7 @@ template <class WALK> DEV void walk_both_ways(const linear_back_params &p, unsig
 {
     const int number = static_cast<int>(blockIdx.x);
     const bool back = number % 2 != 0;
-    const work w = work::of_number<SLICES_V, VALUE_PAD>(p, cfg::D_V, number / 2);
+    const work w = work::of_number<BANDS * SLICES_V, VALUE_PAD>(p, cfg::D_V, number / 2);
     const WALK walk{keyed_states{{p, w, shared_address(bytes)}}};
     const int column = w.first + keyed_states::first();
     const int left = w.left - keyed_states::first();

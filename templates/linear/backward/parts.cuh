@@ -29,7 +29,8 @@ DEV float kept_beta(float beta) { return fabsf(beta) < 0x1p-40f ? 0x1p-40f : bet
 
 // ---- shared memory -----------------------------------------------------------------------------------
 
-constexpr int VALUES = cfg::D_V + BESIDE;
+// rows.cuh has no kernel for more, and others that include this have use for none of it then
+constexpr int VALUES = min_of(cfg::D_V, 256) + BESIDE;
 using rows = shape<VALUES>;
 using row_tile = tile<VALUES>;
 constexpr int ROW_SLICES = (cfg::D + rows::COLUMNS - 1) / rows::COLUMNS;

@@ -11,9 +11,18 @@ namespace linear
 constexpr int WALK_THREADS = 256;
 constexpr int KEY_PARTS = cfg::KEY_PARTS; // blocks that share the key channels
 constexpr int PAD_D = round_up(CHUNK_PAD / KEY_PARTS, 64),
-              PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
-static_assert(cfg::D <= 256 && cfg::D_V <= 256 && PAD_D <= 128,
-              "head dims up to 256, key channels of a part up to 128");
+              PAD_V = cfg::D_V > 256   ? 128
+                      : cfg::D_V > 128 ? 256
+                                       : round_up(cfg::D_V, 64),
+              SLICES_V = PAD_V / 64;
+// Value channels are independent of each other in the state, and what comes to keys and gates is a sum over them.
+// Beyond 256 of them each PAD_V are a band, which is a head of its own in what kernels of chunks hand to each other;
+// bands.cuh adds up what is of all.
+constexpr int BANDS = (cfg::D_V + PAD_V - 1) / PAD_V;
+static_assert(cfg::D <= 256 && BANDS <= 4 && PAD_D <= 128,
+              "key channels up to 256 and of a part up to 128, value channels up to 512");
+static_assert(BANDS == 1 || (!cfg::NORMALISE && !cfg::GIVES_DECAY),
+              "what flows to divisors and inputs is of all value channels");
 constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head, or of its part
 // Behind them, where they are scaled: what undoes it, an f32 in 16 bytes for each 64 rows of 64 columns.
 constexpr int STATE_PITCH = STATE_ELEMENTS + (STATE_SCALED ? 8 * PAD_D / 64 * SLICES_V : 0);
@@ -131,7 +140,18 @@ template <int COLS> DEV void store_pair(u32 tile, int row, int column, float x, 
 // The number of a chunk of this head among all that are left.
 DEV i64 chunk_of_head(const linear_back_params &p, const work &w, int place)
 {
-    return chunk_number(p, w.s, place) * p.z.n_h + w.h;
+    const i64 head = chunk_number(p, w.s, place) * p.z.n_h + w.h;
+    return BANDS > 1 ? head * BANDS + w.first / PAD_V : head;
+}
+// A block's first column, in its band; the band's first one, and how many columns it has.
+DEV int column_of_band(const work &w) { return BANDS > 1 ? w.first % PAD_V : w.first; }
+DEV int first_of_band(const work &w) { return BANDS > 1 ? w.first - w.first % PAD_V : 0; }
+DEV int columns_of_band(const work &w) { return BANDS > 1 ? min(PAD_V, cfg::D_V - first_of_band(w)) : cfg::D_V; }
+// Where what a band leaves begins, of EACH floats a token.
+template <int EACH> DEV float *of_band(const linear_back_params &p, const work &w, float *base)
+{
+    const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
+    return BANDS > 1 ? base + w.first / PAD_V * lines * EACH : base;
 }
 DEV i64 state_place(const linear_back_params &p, const work &w, int place, int part = 0)
 {

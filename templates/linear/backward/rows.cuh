@@ -13,6 +13,8 @@
 namespace linear
 {
 
+static_assert(cfg::D_V <= 256, "a block has all columns of some rows of the state");
+
 using saved_rows = saved_tile<VALUES, rows::N, ROW_SLICES>;
 
 // The gradient of a decay is a difference in which a token's pair with itself is on both sides, however strong the
