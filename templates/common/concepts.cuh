@@ -191,21 +191,18 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 // struct linear_back_params: All launches of the pass take it: LATHE_ENTRY(bwd_inverse), (bwd_prepare),
 //   (bwd_states), (bwd_again), (bwd_divisors), (bwd_columns), (bwd_queries), (bwd_keys), (bwd_back), (bwd_chunks),
 //   (bwd_bands), (bwd_decay), (bwd_tokens), (bwd_heads), (bwd_values).
-//   q, k, v, dout, dq, dk, dv: a gradient that is not wanted is nullptr. state, dstate_out, dstate;
-//   norm, dnorm_out, dnorm;
+//   q, k, v, dout, dq, dk, dv: an unwanted gradient is nullptr. state, dstate_out, dstate; norm, dnorm_out, dnorm;
 //   again_o, divided: What follows is the workspace, [b, h, t, ..], each nullptr unless needed: o before its mod; 1
 //     / divisor and what flows back to the divisor.
 //   errors, dx: the delta rule: what is written before beta, and its gradient; where a reader reads without it, what
 //     is read, and its gradient.
 //   dq_head, dk_head, dk_read: They are of each head of v: dq, dk, and what of dk comes from reading. In
-//     linear_delta_bwd and linear_delta_bwd_sm90 the first two are of each head of k: sums over its heads of v, as
-//     far as these are done.
+//     linear_delta_bwd and linear_delta_bwd_sm90 the first two are of each head of k: sums over its heads of v so far.
 //   dlog, own: They are the gradient of the logarithms of decays, and with a bonus what the weight of a token's own
-//     pair gets: v dout, by its share of a normaliser; without the delta rule the gradient of a writer. Where
-//     value channels go in bands (BANDS of linear/backward/products.cuh), these and dq_head, dk_head, dk_read and
-//     dbeta are there once for each band, [bands, b, h, t, ..], and bwd_bands leaves the sums in the first.
-//   chunks, ends: They are tiles of states between chunks, and those at the ends of sequences, of bwd_chunks the
-//     sums of the ends.
+//     pair gets: v dout, by its share of a normaliser; without the delta rule the gradient of a writer. Of bands of
+//     value channels (BANDS of linear/backward/products.cuh) each has these, dq_head, dk_head, dk_read and dbeta,
+//     [bands, b, h, t, ..], and bwd_bands leaves the sums in the first.
+//   chunks, ends: They are tiles of states between chunks and at the ends of sequences, of bwd_chunks sums of the ends.
 //   reads, writes: of bwd_chunks: q dq and k dk of a token, by slice of channels.
 //   inverse, states, dstates: They are there only in linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta_bwd
 //     and, but for the first, linear_additive_bwd. Each chunk of each head has T (linear_keyed_delta_bwd: struct

@@ -7,8 +7,8 @@
 // rows later is on its way into its place. So loads are under way all the time. Rows of one place, which have the same
 // KEYS, follow each other in a block; so cells, and sums at computed indices, stay in registers until it changes.
 // LATHE_ENTRY(sum): as in rowwise/registers.cuh. contracts/config.md says what the numbers of cfg mean.
-// VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and
-// a vector of every tensor that is read is 16 bytes or a multiple.
+// VECTOR elements are 16 bytes of the problem's dtype. Every row starts at a multiple of 16 bytes; a vector of every
+// tensor that is read is 16 bytes or a multiple.
 #include "rowwise/columns.cuh"
 #include "rowwise/cluster_reduce.cuh"
 #include "rowwise/vectors.cuh"
@@ -47,8 +47,7 @@ constexpr u32 SUMS_BYTES = cfg::COLUMNS_SHARED ? 4 * variant::COLUMNS * cfg::PER
 // With one stage, the first pass begins before the whole row has come.
 constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 && VECTORS % 2 == 0 ? 2 : 1;
 constexpr int PART = VECTORS / PARTS_OF_ROW;
-// in registers: then vectors have numbers at compile time
-constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED;
+constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED; // in registers: vectors have numbers
 constexpr bool PLACED = has_places<variant>();
 constexpr int SCATTERS = variant::SCATTERS;
 constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN || SCATTERS > 0 ? PART : min_of(PART, 2);

@@ -44,9 +44,11 @@ ABOUT = "`dist.py`, rate of all by as many times that of one (ms of all, of one)
 
 
 class Options(ctypes.Structure):  # lathe_dist_options
-    _fields_ = [("scheme", ctypes.c_int), ("shards", ctypes.c_int), ("q_tokens", ctypes.c_void_p), ("kv_tokens", ctypes.c_void_p),
-                ("whole_q", ctypes.c_int32), ("heads_at_once", ctypes.c_int32), ("most_bytes", ctypes.c_size_t),
-                ("comm_stream", ctypes.c_void_p), ("second_compute_stream", ctypes.c_void_p), ("parallel_states", ctypes.c_int32)]
+    _fields_ = [("scheme", ctypes.c_int), ("shards", ctypes.c_int), ("q_tokens", ctypes.c_void_p),
+                ("kv_tokens", ctypes.c_void_p), ("whole_q", ctypes.c_int32), ("heads_at_once", ctypes.c_int32),
+                ("most_bytes", ctypes.c_size_t), ("comm_stream", ctypes.c_void_p),
+                ("second_compute_stream", ctypes.c_void_p), ("parallel_states", ctypes.c_int32),
+                ("interleave", ctypes.c_int32)]
 
 
 class Transport(ctypes.Structure):  # lathe_transport, which the library fills
@@ -78,7 +80,8 @@ ROWS = [
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
-    Row("states gated_delta, parallel", "gated_delta", "states", 32768, backward=False, parallel_states=True, bars=(0.90,)),
+    Row("states gated_delta, parallel", "gated_delta", "states", 32768, backward=False, parallel_states=True,
+        bars=(0.90,)),
     Row("states kda, parallel", "kda", "states", 32768, backward=False, parallel_states=True, bars=(0.90,)),
     Row("states gla, parallel", "gla", "states", 32768, backward=False, parallel_states=True, bars=(0.90,)),
     Row("gather causal, all heads", "causal", "gather", 16384, zigzag=True, bars=(0.92, 0.94)),
@@ -121,8 +124,8 @@ class Scheme:
         # What sends is small and long: it goes first, or it waits until a kernel that fills the GPU has ended.
         self.streams = (torch.cuda.Stream(priority=-1), torch.cuda.Stream()) if row.streams else ()
         comm, second = (s.cuda_stream for s in self.streams) if row.streams else (None, None)
-        options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0), comm_stream=comm,
-                          second_compute_stream=second, heads_at_once=row.heads_at_once,
+        options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0),
+                          comm_stream=comm, second_compute_stream=second, heads_at_once=row.heads_at_once,
                           parallel_states=int(row.parallel_states))
         ctx.check(ctx.library.lathe_dist_create(ctypes.byref(self.handle), ctx.handle, ctx.spec(row.spec), int(backward),
                                                 ctypes.byref(self.transport), ctypes.byref(options), self.args.array,

@@ -104,51 +104,46 @@ static int times_in(const char *text, const char *word)
     return n;
 }
 
-TEST(every_part_is_compiled_once)
+/* What the compiler says of PARTED, whose three parts are images of one kind: "cubin" or "fatbin". */
+static char *compile_parted(struct compiler *compiler, const char *arch, const char *kind)
 {
-    struct compiler *compiler = open_compiler();
     struct source *source = parted(PARTED);
     struct image image[MAX_COMPILED_PARTS];
     unsigned char *set;
     size_t size;
     char *log;
     lathe_error err = {0};
-    CHECK_EQ(lathe__compile_parts(compiler, source, "sm_90a", &set, &size, &log, &err), LATHE_OK);
+    CHECK_EQ(lathe__compile_parts(compiler, source, arch, &set, &size, &log, &err), LATHE_OK);
     CHECK_EQ(lathe__images_split(set, size, image), 3);
-    for (int i = 0; i < 3; i++) /* machine code alone, of which there is nothing to choose */
-        CHECK_STR(lathe__image_kind(image[i].data, image[i].size), "cubin");
+    for (int i = 0; i < 3; i++)
+        CHECK_STR(lathe__image_kind(image[i].data, image[i].size), kind);
+    free(set);
+    source_free(source);
+    free(source);
+    return log;
+}
+
+TEST(every_part_is_compiled_once)
+{
+    struct compiler *compiler = open_compiler();
+    char *log = compile_parted(compiler, "sm_90a", "cubin"); /* alone, so that there is nothing to choose */
     CHECK_HAS(log, "bundle: 3 parts of 1 piece, as it is\n");
     CHECK_EQ(times_in(log, "'triple'"), 1);
     CHECK_EQ(times_in(log, "'again'"), 1);
     CHECK_EQ(times_in(log, "'third'"), 1);
     CHECK_EQ(times_in(log, "\"never\""), 1); /* a warning about what they share */
     CHECK_EQ(times_in(log, "bundle:"), 1);
-    free(set);
     free(log);
-    source_free(source);
-    free(source);
     lathe__compiler_close(compiler);
 }
 
 TEST(parts_with_ptx_are_bundled_each)
 {
     struct compiler *compiler = open_compiler();
-    struct source *source = parted(PARTED);
-    struct image image[MAX_COMPILED_PARTS];
-    unsigned char *set;
-    size_t size;
-    char *log;
-    lathe_error err = {0};
     const bool bundles = compiler->nvfatbin || compiler->fatbinary[0];
-    CHECK_EQ(lathe__compile_parts(compiler, source, "sm_80", &set, &size, &log, &err), LATHE_OK);
-    CHECK_EQ(lathe__images_split(set, size, image), 3);
-    for (int i = 0; i < 3; i++)
-        CHECK_STR(lathe__image_kind(image[i].data, image[i].size), bundles ? "fatbin" : "cubin");
+    char *log = compile_parted(compiler, "sm_80", bundles ? "fatbin" : "cubin");
     CHECK_HAS(log, "bundle: 3 parts of 2 pieces, ");
-    free(set);
     free(log);
-    source_free(source);
-    free(source);
     lathe__compiler_close(compiler);
 }
 

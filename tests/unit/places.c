@@ -415,19 +415,23 @@ TEST(every_spec_cut_by_heads_is_the_whole)
 /* ---- what is refused --------------------------------------------------------------------------------------
  */
 
+static void refuse_part(struct bench *b, const struct part *p, const char *text)
+{
+    lathe_error err;
+    CHECK_EQ(run_part(b, LATHE_FORWARD, p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, text);
+    close_bench(b);
+}
+
 static void refuse(int32_t kv, int32_t h, int32_t len_kv, int32_t n_h, const char *text)
 {
     struct bench b;
-    lathe_error err;
     open_bench(&b, "document");
-    const struct part p = {0, KV, 0, 2, NULL, NULL, false};
     b.wrong_kv = kv;
     b.wrong_h = h;
     b.len_kv = len_kv;
     b.n_h = n_h;
-    CHECK_EQ(run_part(&b, LATHE_FORWARD, &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, text);
-    close_bench(&b);
+    refuse_part(&b, &(struct part){0, KV, 0, 2, NULL, NULL, false}, text);
 }
 
 TEST(wrong_places_have_their_sentence)
@@ -444,14 +448,10 @@ TEST(wrong_places_have_their_sentence)
 static void refuse_chunks(int32_t chunk, int32_t step, const char *text)
 {
     struct bench b;
-    lathe_error err;
     open_bench(&b, "document");
-    const struct part p = {0, 12, 0, H, NULL, NULL, false};
     b.kv_chunk = chunk;
     b.kv_step = step;
-    CHECK_EQ(run_part(&b, LATHE_FORWARD, &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, text);
-    close_bench(&b);
+    refuse_part(&b, &(struct part){0, 12, 0, H, NULL, NULL, false}, text);
 }
 
 TEST(wrong_chunks_have_their_sentence)
