@@ -38,6 +38,7 @@ D = 128
 DOCUMENTS = 8
 DEVICE = "cuda"
 ERROR_BOUND = 1e-2  # relative L2 of bf16
+CONTIGUOUS, ZIGZAG, INTERLEAVED = 0, 1, 2  # lathe_shards
 SCHEMES = {"keys": 1, "heads": 2, "gather": 3, "ring": 4, "states": 5}
 FUNCTIONS = 7  # of a lathe_transport, with its first pointer
 ABOUT = "`dist.py`, rate of all by as many times that of one (ms of all, of one)"
@@ -63,12 +64,23 @@ class Row(NamedTuple):
     h: int = 16
     h_kv: int = 16
     zigzag: bool = False
+    interleave: int = 0  # keys of a chunk, of which the ranks have one each in turn; 0: shards are not so
     queries: int = 0  # on every rank; 0: its own tokens
     backward: bool = True
     streams: bool = False  # one for what is sent, and one for every other call
     heads_at_once: int = 0
     parallel_states: bool = False
     bars: tuple = ()
+
+
+def interleaved_rows():
+    """Decoding over caches of chunks in turn; "keys decode", and its like of 4 queries, have whole shards."""
+    decode = {"spec": "causal", "scheme": "keys", "tokens": 65536, "h": 32, "h_kv": 8, "backward": False,
+              "bars": (0.90,)}
+    made = [Row("keys decode, 4 queries", queries=4, **decode)]
+    for queries, said in ((1, ""), (4, ", 4 queries")):
+        made += [Row(f"keys decode, chunks of {n}{said}", queries=queries, interleave=n, **decode) for n in (1, 16, 64)]
+    return made
 
 
 ROWS = [
@@ -78,6 +90,7 @@ ROWS = [
     Row("heads documents", "document", "heads", 16384, streams=True, bars=(0.92, 0.93)),
     Row("ring causal", "causal", "ring", 32768, zigzag=True, streams=True, bars=(0.90, 0.90)),
     Row("keys decode", "causal", "keys", 65536, h=32, h_kv=8, queries=1, backward=False, bars=(0.90,)),
+    *interleaved_rows(),
     Row("states gated_delta", "gated_delta", "states", 32768, backward=False, bars=(0.90,)),
     Row("states kda", "kda", "states", 32768, backward=False, bars=(0.90,)),
     Row("states gated_delta, parallel", "gated_delta", "states", 32768, backward=False, parallel_states=True,
@@ -124,7 +137,9 @@ class Scheme:
         # What sends is small and long: it goes first, or it waits until a kernel that fills the GPU has ended.
         self.streams = (torch.cuda.Stream(priority=-1), torch.cuda.Stream()) if row.streams else ()
         comm, second = (s.cuda_stream for s in self.streams) if row.streams else (None, None)
-        options = Options(scheme=SCHEMES[row.scheme], shards=int(row.zigzag), whole_q=int(row.queries > 0),
+        shards = ZIGZAG if row.zigzag else INTERLEAVED if row.interleave else CONTIGUOUS
+        options = Options(scheme=SCHEMES[row.scheme], shards=shards, whole_q=int(row.queries > 0),
+                          interleave=row.interleave,
                           comm_stream=comm, second_compute_stream=second, heads_at_once=row.heads_at_once,
                           parallel_states=int(row.parallel_states))
         ctx.check(ctx.library.lathe_dist_create(ctypes.byref(self.handle), ctx.handle, ctx.spec(row.spec), int(backward),
@@ -264,6 +279,8 @@ class Attention:
         if self.row.queries and name in ("q", "o"):
             return x
         rank, ranks = self.world.rank, self.world.ranks
+        if self.row.interleave:
+            return x.unflatten(2, (-1, ranks, self.row.interleave))[:, :, :, rank].flatten(2, 3)
         if not self.row.zigzag:
             return x.chunk(ranks, 2)[rank]
         pieces = x.chunk(2 * ranks, 2)
@@ -382,7 +399,7 @@ def measure(world, options):
                 cells = rows.setdefault(f"{row.name}, {row.tokens} tokens of each", {})
                 cells[way] = f"{rate:.3f} ({every:.3f}, {one:.3f})"
             if world.rank == 0:
-                print(f"{row.name:29} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, "
+                print(f"{row.name:34} {way:8} {row.tokens:6} a rank: one {one:8.3f} ms, all {every:8.3f} ms, "
                       f"rate {rate:.3f} (bar {bar:.2f}) error {error:.1e}{' WRONG' if wrong else ''}", flush=True)
         torch.cuda.empty_cache()
         if world.rank == 0 and options.verbose:

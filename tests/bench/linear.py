@@ -29,13 +29,14 @@ F = torch.nn.functional
 
 # bf16, relative L2: additive, with the delta rule
 ERROR_BOUNDS = {"o": (5e-3, 7e-3), "dq": (5e-3, 7e-3), "dk": (5e-3, 7e-3), "dv": (5e-3, 7e-3), "dg": (6e-3, 8e-3), "ddt": (6e-3, 0.0),
-                "dbeta": (0.0, 8e-3)}
+                **{n: (0.0, 8e-3) for n in ("dbeta", "dw", "dkappa", "deta", "derase", "dwrite")}}
 PEER_BOUND = 1.5  # an error, of the peer's on the same data
 CHECKED_TOKENS = 2048  # gradients in float64 keep every state
 D = 128
 SHAPES = {"B2T512": (2, 16, 512), "B8T2048": (8, 16, 2048), "B4T8192": (4, 16, 8192), "B1T32768": (1, 16, 32768)}
 
-# spec -> which gates it has: g per token or per key channel, dt of mamba2; beta; whether q and k are made unit vectors
+# spec -> which gates it has: g (w of rwkv7) per token or per key channel, dt of mamba2; whether a rule removes what it
+# reads; whether q and k are made unit vectors
 SPECS = {
     "linear": (None, False, False),
     "retention_linear": (None, False, False),
@@ -45,6 +46,9 @@ SPECS = {
     "delta_rule": (None, True, True),
     "gated_delta": ("token", True, True),
     "kda": ("channel", True, True),
+    "rwkv7": ("channel", True, False),
+    "comba": ("token", True, True),
+    "gdn2": ("channel", True, True),
 }
 
 
@@ -70,7 +74,7 @@ class Problem:
 
     def __init__(self, name, shape, device="cuda", gates=8.0):
         self.name, (self.b, self.h, self.t) = name, shape
-        decay, delta, self.unit = SPECS[name]
+        decay, self.delta, self.unit = SPECS[name]
         generator = torch.Generator(device=device).manual_seed(7)
 
         def normal(*dims):
@@ -82,9 +86,20 @@ class Problem:
             self.given.update(dt=normal(*wide[:3]).bfloat16(), dt_bias=torch.full((self.h,), -4.0, device=device),
                               a_log=torch.linspace(1.0, 16.0, self.h, device=device).log(), d_skip=normal(self.h))
         elif decay:
-            self.given["g"] = (F.logsigmoid(normal(*wide[:3 if decay == "token" else 4])) / gates).bfloat16()
-        if delta:
-            self.given["beta"] = torch.sigmoid(normal(*wide[:3])).bfloat16()
+            drawn = F.logsigmoid(normal(*wide[:3 if decay == "token" else 4])) / gates
+            self.given["w" if name == "rwkv7" else "g"] = drawn.bfloat16()
+        if self.delta:
+            self.given.update(self.rule(normal, wide))
+
+    def rule(self, normal, wide):
+        """What says how much of what is read goes, and in rwkv7 and comba what reads."""
+        if self.name == "rwkv7":
+            kappa = F.normalize(normal(*wide), dim=-1)
+            return {"kappa": kappa.bfloat16(), "eta": torch.sigmoid(normal(*wide)).bfloat16()}
+        if self.name == "gdn2":
+            return {n: torch.sigmoid(normal(*wide)).bfloat16() for n in ("erase", "write")}
+        beta = {"beta": torch.sigmoid(normal(*wide[:3])).bfloat16()}
+        return beta | {"part": torch.sigmoid(normal(self.h))} if self.name == "comba" else beta
 
     @staticmethod
     def heads_first(x):
@@ -132,8 +147,24 @@ class Problem:
         if self.name == "gated_delta":
             from fla.ops.gated_delta_rule import chunk_gated_delta_rule
             return chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)[0]
-        from fla.ops.kda import chunk_kda
-        return chunk_kda(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)[0]
+        if self.name == "kda":
+            from fla.ops.kda import chunk_kda
+            return chunk_kda(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)[0]
+        return self.peer_of_rule(q, k, v, given)
+
+    def peer_of_rule(self, q, k, v, given):
+        """What a rule reads and writes is made here of the same inputs, and its gradients lead back to them."""
+        if self.name == "rwkv7":
+            from fla.ops.rwkv7 import chunk_rwkv7
+            return chunk_rwkv7(q, given["w"], k, v, -given["kappa"], given["kappa"] * given["eta"])[0]
+        if self.name == "gdn2":
+            from fla.ops.gdn2 import chunk_gdn2
+            return chunk_gdn2(q, k, v, given["g"], given["erase"], given["write"], use_qk_l2norm_in_kernel=True)[0]
+        from fla.modules.norm.l2norm import l2norm
+        from fla.ops.comba import chunk_comba
+        q, k = l2norm(q), l2norm(k)  # the kernel's own norm would take the part out of p
+        p = (k * given["part"][:, None]).to(k.dtype)
+        return chunk_comba(q, k, v, p, given["g"], given["beta"])[0]
 
 
 def recurrence(problem, given):
@@ -141,22 +172,40 @@ def recurrence(problem, given):
     q, k, v = (given[n] for n in ("q", "k", "v"))
     if problem.unit:
         q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
-    scale, skip = D ** -0.5, 0.0
+    scale, skip = 1.0 if problem.name == "rwkv7" else D ** -0.5, 0.0
     if problem.name == "mamba2":
         scale, skip = 1.0, given["d_skip"][:, None] * v
         v = v * F.softplus(given["dt"] + given["dt_bias"])[..., None]
+    if problem.name == "gdn2":
+        v = v * given["write"]
     decay = problem_decay(problem, given, q)
     state = torch.zeros(q.shape[1], D, D, dtype=torch.float64, device=q.device)
     rows = []
     for t in range(q.shape[0]):
+        before = state
         if decay is not None:
             state = state * decay[t]
-        written = v[t]
-        if "beta" in given:
-            written = given["beta"][t, :, None] * (v[t] - torch.einsum("hi,hij->hj", k[t], state))
-        state = state + k[t, :, :, None] * written[:, None, :]
+        state = state + written(problem, given, t, k, v, before, state)
         rows.append(torch.einsum("hi,hij->hj", q[t], state))
     return torch.stack(rows) * scale + skip
+
+
+def written(problem, given, t, k, v, before, state):
+    """What token t adds to the state; before: the state ahead of the decay, which rwkv7 and comba read."""
+    def read(reader, of):
+        return torch.einsum("hi,hij->hj", reader, of)
+    value = v[t]
+    if problem.name == "rwkv7":
+        kappa = given["kappa"][t]
+        removed = (kappa * given["eta"][t])[..., None] * read(kappa, before)[:, None, :]
+        return k[t, :, :, None] * value[:, None, :] - removed
+    if problem.name == "gdn2":
+        value = value - read(given["erase"][t] * k[t], state)
+    elif problem.name == "comba":
+        value = given["beta"][t, :, None] * (value - read(given["part"][:, None] * k[t], before))
+    elif "beta" in given:
+        value = given["beta"][t, :, None] * (value - read(k[t], state))
+    return k[t, :, :, None] * value[:, None, :]
 
 
 def problem_decay(problem, given, q):
@@ -166,9 +215,10 @@ def problem_decay(problem, given, q):
         return torch.exp(ends).expand(q.shape[0], 2)[:, :, None, None]
     if problem.name == "mamba2":
         return torch.exp(-given["a_log"].exp() * F.softplus(given["dt"] + given["dt_bias"]))[..., None, None]
-    if "g" not in given:
+    logarithm = given.get("w" if problem.name == "rwkv7" else "g")
+    if logarithm is None:
         return None
-    g = torch.exp(given["g"])
+    g = torch.exp(logarithm)
     return g[..., None] if g.dim() == 3 else g[..., None, None]
 
 
@@ -309,7 +359,7 @@ class Bench:
             note = f"  {beside['ms'] / times[way]['ms']:5.2f} x peer ({beside['ms']:.3f} ms)" if beside else ""
             shown = {n: e for n, e in errors.items() if (n == "o") == (way == "forward")}
             label = next((line.split()[-1] for line in calls[way].info.splitlines() if line.split()[:1] == ["label"]), "")
-            right = self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label, problem.unit)
+            right = self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label, problem.delta)
             if right and not self.errors:
                 rate = problem.bytes(way == "backward") / times[way]["ms"] * 1e3 / self.copy
                 over = f", {beside['ms'] / times[way]['ms']:.2f} x FLA" if beside else ""
