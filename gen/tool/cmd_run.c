@@ -152,8 +152,13 @@ static lathe_status launch_forward(struct session *s, struct forward *f, lathe_e
 {
     size_t size = 0;
     void *workspace = NULL;
+    struct device *device = &s->ctx->device;
+    const bool only = device->template_only;
     TRY(forward_args(s, f, err));
-    TRY(lathe_kernel_get(&f->kernel, s->ctx, s->spec, LATHE_FORWARD, f->arg, f->n, err));
+    device->template_only = false; /* --template names one of the backward pass */
+    const lathe_status got = lathe_kernel_get(&f->kernel, s->ctx, s->spec, LATHE_FORWARD, f->arg, f->n, err);
+    device->template_only = only;
+    TRY(got);
     TRY(lathe_workspace_size(&size, f->kernel, f->arg, f->n, err));
     TRY(take_memory(s, f, size, &workspace, err));
     TRY(lathe_launch(f->kernel, f->arg, f->n, workspace, NULL, err));

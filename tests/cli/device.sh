@@ -66,6 +66,8 @@ FAKE_CUDA_FAIL=cuTensorMapEncodeTiled
 export FAKE_CUDA_FAIL
 FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA takes' run causal --problem h=2,q=64,d=64
 unset FAKE_CUDA_FAIL
+# a template of the backward pass by name does not concern the forward pass ahead of it
+expect 0 'causal_attention_bwd_sm80' '*' run causal --pass backward --template attention_bwd_sm80 --problem h=2,q=64,d=64
 expect 1 '' 'compute capability 8.0; it needs 9.0' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
 
 # tune: 40960 bytes are those of 64x64s2w4, which would not be taken otherwise

@@ -1,7 +1,7 @@
 """Kernels that no GPU has run yet and that are taken by their name alone: proves each, then times it beside what serves
 the same call today. What is right and not slower is then taken by default: its switch goes, and its rows here.
 
-    python3 tests/gpu/unproven.py BUILD LOGS [--only WORDS] [--no-times]
+    python3 tests/gpu/unproven.py BUILD LOGS [--only WORDS] [--no-times | --no-proofs]
     python3 tests/gpu/unproven.py BUILD LOGS --dry      # without a GPU: that a kernel can be planned for each row
 
 BUILD holds lathe. WORDS, with commas: rows whose text has one of them. LOGS gets unproven.json and a log for each row
@@ -20,7 +20,8 @@ E4M3 = "q=f8e4m3,k=f8e4m3,v=f8e4m3"
 NARROW = "dtype=bf16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"
 LATENT = "dtype=bf16,k=f8e4m3,b=64,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64"
 LATENT_SPEC = str(pathlib.Path(__file__).parents[1] / "specs/good/latent_tokens.lua")
-KEPT = "dtype=bf16,h=16,t=4096,d=128,states=f32,states_index=i32,kept=64"
+KEPT = "dtype=bf16,h=16,t=2048,d=128,states=f32,states_index=i32,kept=32"
+KEPT_TOKENS, KEPT_EVERY = 2048, 64  # behind other tokens no template by chunks leaves a state
 WIDE_BACK, LATENT_BACK = "attention_bwd_wide_sm90", "attention_bwd_latent_sm90"
 FP8, FP8_SPECS = "attention_fwd_fp8_sm90", "full causal sliding_window softcap alibi document sinks sigmoid".split()
 
@@ -61,6 +62,8 @@ def proofs():
     for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta"),
                            ("rwkv7", "linear_dplr"), ("gla", "linear_additive")):
         yield call(spec, template, KEPT)
+    for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta")):
+        yield call(spec, template, "dtype=bf16,h=4,t=2048,d=128,d_v=512")
 
 
 def times():
@@ -82,15 +85,26 @@ def times():
     yield "causal", packed, ("--pass", "backward"), (WIDE_BACK, "attention_bwd_sm80")
     for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta")):
         yield spec, KEPT, (), (template, None)
+        yield spec, "dtype=bf16,h=16,t=4096,d=128,d_v=512", (), (template, None)
 
 
 class Runner:
     def __init__(self, build, logs):
         self.lathe, self.logs = os.path.join(build, "lathe"), pathlib.Path(logs)
 
+    def kept_places(self):
+        """A file of where the state behind each token goes."""
+        file = self.logs / "states_index.npy"
+        if not file.exists():
+            import numpy
+            places = numpy.full((1, KEPT_TOKENS), -1, numpy.int32)
+            places[0, KEPT_EVERY - 1::KEPT_EVERY] = numpy.arange(KEPT_TOKENS // KEPT_EVERY)
+            numpy.save(file, places)
+        return ["--input", f"states_index={file}"]
+
     def run(self, arguments, seconds):
         """What `lathe run` says as JSON; else its last words."""
-        command = [self.lathe, "run", "--json", *arguments]
+        command = [self.lathe, "run", "--json", *arguments, *(self.kept_places() if KEPT in arguments else [])]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -132,6 +146,7 @@ def main():
     parser.add_argument("logs")
     parser.add_argument("--only", default="", help="rows whose text has one of these words, with commas")
     parser.add_argument("--no-times", action="store_true", help="prove alone")
+    parser.add_argument("--no-proofs", action="store_true", help="time alone, what was proved before")
     parser.add_argument("--dry", action="store_true", help="plan alone")
     parser.add_argument("--jobs", type=int, default=4, help="processes that prove beside each other")
     options = parser.parse_args()
@@ -141,7 +156,8 @@ def main():
         every = [call(spec, template, problem, *more) for spec, problem, more, beside in times() for template in beside]
         return not all([runner.plan(row) for row in [*proofs(), *every]])
     runner.logs.mkdir(parents=True, exist_ok=True)
-    rows = [row for row in proofs() if has_word(words, shlex.join(row))]
+    runner.kept_places()  # ahead of processes beside each other
+    rows = [row for row in (() if options.no_proofs else proofs()) if has_word(words, shlex.join(row))]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         proved = list(pool.map(runner.prove, rows))
     for at, row in enumerate(proved):
