@@ -56,8 +56,8 @@ bool plan_serves_any_batch(const struct kernel_request *r, char *why)
 {
     char said[SAID_BYTES];
     if (r->problem->deterministic != DETERMINISTIC_BATCH || !isa_among(ISA_SM90A, isas_of(r->device)) ||
-        r->problem->dtype[DTYPE_Q] == LATHE_F32 || r->problem->paged || r->device->template_name[0] ||
-        !attention_features[HAS_FOLDED].has(r, said))
+        r->problem->dtype[DTYPE_Q] == LATHE_F32 || (lathe__lengths(r->problem) & LENGTHS_ODD_PAGES) ||
+        r->device->template_name[0] || !attention_features[HAS_FOLDED].has(r, said))
         return true;
     snprintf(
         why, REASON_BYTES,

@@ -338,18 +338,6 @@ static bool plan_no_few_queries(const struct kernel_request *r, char *why)
     return false;
 }
 
-/* On a GPU one case in pages met an illegal address. A tensor map for pages of another size explains it
-   (key_of of runtime/launch/tensor_map.c), but no GPU has run the case since. */
-static bool plan_proven(const struct kernel_request *r, char *why)
-{
-    if (!r->problem->paged || strstr(r->device->template_name, "attention_fwd_sm90"))
-        return true;
-    snprintf(why, REASON_BYTES,
-             "pages are given, which it has not been proven with on a GPU; it takes pages of 16, 32, 64, 128 "
-             "and 256 keys where it is asked for by its name");
-    return false;
-}
-
 static bool has_no_room(const struct kernel_request *r, const struct plan *plan, char *why)
 {
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
@@ -362,7 +350,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
     plan->attention.optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
     plan->attention.pair = has_panels_of_pair(r) ? PAIR_READ : PAIR_COPIED;
-    if (!plan_attention_begin(r, plan, why) || !plan_proven(r, why) || !plan_no_few_queries(r, why))
+    if (!plan_attention_begin(r, plan, why) || !plan_no_few_queries(r, why))
         return false;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
