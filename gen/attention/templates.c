@@ -252,9 +252,6 @@ const struct template_row attention_templates[] = {
                 .only = FEATURE(NARROW_QUERY)},
      .isa = ISA_SM90A,
      .attention = &attention_forward_sm90,
-     .unproven =
-         "no GPU has run it yet, so it is taken by its name alone; the host device takes q of f8e4m3, too",
-     .plain_waits = true,
      .define = define_fp8,
      .config = config_sm90,
      FORWARD},

@@ -31,8 +31,6 @@ def call(spec, template, problem, *more):
 
 
 def proofs():
-    for spec, dims in itertools.product(FP8_SPECS, ("d=64", "d=128", "d=256", "d=192,d_v=128")):
-        yield call(spec, FP8, f"dtype=bf16,{E4M3},b=2,h=4,h_kv=2,q=1000,kv=1333,{dims}")
     for problem in (f"{NARROW},q=1,b=64,kv=4096", f"{NARROW},q=1,b=8,kv=16384", f"{NARROW},q=1,b=64,kv=4096,page=64"):
         yield call("fp8_cache", None, problem)
     yield call("fp8_cache", None, f"{NARROW},b=1,q=512,page=64,most=64,used_kv=i32")
@@ -59,6 +57,7 @@ def proofs():
     yield call("causal", None, pages, "--pass", "backward")
     for spec in ("causal", "sliding_window", "document"):
         yield call(spec, "attention_fwd_sm90", pages)
+    yield call("mla_decoupled", None, "dtype=bf16,h=16,q=900,kv=4096,d=128,d2=64,d_v=128,seqs=4,page=64,cu_q=i32")
     for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta"),
                            ("rwkv7", "linear_dplr"), ("gla", "linear_additive")):
         yield call(spec, template, KEPT)
