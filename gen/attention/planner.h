@@ -66,6 +66,7 @@ int attention_sm90_lengths(const struct problem *problem, const struct device *d
 /* plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_mla_narrow_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 /* plan_sm80.c: the same kernel of k and v of 8 bits, as they lie in memory */
 bool plan_attention_fwd_narrow(const struct kernel_request *r, struct plan *plan, char *why);

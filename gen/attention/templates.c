@@ -44,11 +44,6 @@ static void config_mla(struct text_buf *t, const struct problem *problem, const 
     emit_tiles(t, problem, plan);
     text_add(t, "constexpr bool V_IS_K = %s;\n", yes(plan->attention.v_is_k));
     text_add(t, "constexpr int D2 = %d;\n", plan->attention.d2);
-}
-
-static void config_mla_portable(struct text_buf *t, const struct problem *problem, const struct plan *plan)
-{
-    config_mla(t, problem, plan);
     text_add(t, "constexpr bool NARROW_K = %s;\nusing stored_k = %s;\n", yes(plan->attention.reads_narrow),
              plan->attention.reads_narrow ? "source_k" : "element_k");
 }
@@ -255,6 +250,20 @@ const struct template_row attention_templates[] = {
      .define = define_fp8,
      .config = config_sm90,
      FORWARD},
+    {.name = "attention_mla_narrow_sm90",
+     .file = "attention/mla_sm90.cuh",
+     .ok = plan_attention_mla_narrow_sm90,
+     .serves = {.dtypes = SERVES_HALVES,
+                .dim = WIDE(BY_8),
+                .takes = ANY_CALL | ANY_MASK | FEATURE(PAIR) | FEATURE(NARROW_PAGES) | FEATURE(MODS_OF_PAGES),
+                .only = FEATURE(COMBINE) | FEATURE(V_IS_K),
+                .chosen_for = "keys of 8 bits"},
+     .isa = ISA_SM90A,
+     .attention = &attention_portable,
+     .unproven = "no GPU has run it",
+     .define = define_halves,
+     .config = config_mla_sm90,
+     FORWARD},
     {.name = "attention_mla_sm90",
      .file = "attention/mla_sm90.cuh",
      .ok = plan_attention_mla_sm90,
@@ -277,7 +286,7 @@ const struct template_row attention_templates[] = {
                 .only = FEATURE(COMBINE),
                 .chosen_for = "wide head dims, values in keys, q2 and k2"},
      .attention = &attention_portable,
-     .config = config_mla_portable,
+     .config = config_mla,
      FORWARD},
     {.name = "attention_mla_narrow",
      .file = "attention/mla.cuh",
@@ -289,7 +298,7 @@ const struct template_row attention_templates[] = {
                 .chosen_for = "keys of 8 bits"},
      .attention = &attention_portable,
      .unproven = "no GPU has run it",
-     .config = config_mla_portable,
+     .config = config_mla,
      FORWARD},
     {.name = "attention_fwd_narrow",
      .file = "attention/fwd_narrow.cuh",

@@ -13,8 +13,8 @@
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_tiles.cuh"
+#include "attention/latent_narrow.cuh"
 #include "attention/latent_rows.cuh"
-#include "common/narrow.cuh"
 
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
@@ -285,52 +285,26 @@ template <class PARAMS> DEV void bring_narrow(const PARAMS &p, const work &w, u3
     }
 }
 
-template <class MOD, class PARAMS>
-DEV void modify(float (&x)[16], const PARAMS &p, const typename MOD::head &head, int key, int first)
-{
-    typename MOD::vals vals = {};
-    repeat<0, MOD::STAGES>([&]<int S>() {
-        static_assert(MOD::FORM[S] == FORM_ELEMENT && MOD::REDUCTIONS[S] == 0, "elements are made one by one");
-        MOD::template begin<S>(vals, p.x, p.z, head, key, key);
-        float none = 0.0f;
-#pragma unroll
-        for (int j = 0; j < 16; j++) {
-            MOD::template output<S>(x[j], none, first + j, p.x, p.z, head, vals);
-        }
-    });
-}
-
 // The thread's own chunks of the tile at hand. Rows that are not there are zeros.
 template <class MOD, class T, class PARAMS> DEV void widen_keys(const PARAMS &p, const work &w, u32 stage, int kv0)
 {
     using shape = swizzle<cfg::D_PAD>;
-    typename MOD::head head = {};
-    if constexpr (MOD::PRESENT) {
-        head = MOD::make_head(p.x, p.z, w.b, w.h_kv);
-    }
+    const typename MOD::head head = mod_head<MOD>(p, w.b, w.h_kv);
     for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * NARROW_CHUNKS; i += THREADS) {
         const int row = i / NARROW_CHUNKS;
         const int chunk = i % NARROW_CHUNKS;
         const bool exists = kv0 + row < p.z.len_kv;
         const uint4 stored = load_shared16(stage + shape::offset(row, 2 * chunk));
         const u32 word[4] = {stored.x, stored.y, stored.z, stored.w};
-        float x[16];
+        u32 pair[8];
+        widen16<MOD, T>(pair, word, p, head, exists ? kv0 + row : 0, chunk * 16);
 #pragma unroll
-        for (int j = 0; j < 16; j += 2) {
-            narrow_pair<T>(word[j / 4] >> (8 * (j % 4)), x[j], x[j + 1]);
-        }
-        if constexpr (MOD::PRESENT) {
-            modify<MOD>(x, p, head, exists ? kv0 + row : 0, chunk * 16);
+        for (int j = 0; j < 8; j++) {
+            pair[j] = exists ? pair[j] : 0u;
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float made[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const u32 pair = pack<cfg::operand>(x[8 * half + 2 * j], x[8 * half + 2 * j + 1]);
-                made[j] = __uint_as_float(exists ? pair : 0u);
-            }
-            store_shared16(stage + shape::offset(row, 2 * chunk + half), made);
+            store_half16(stage + shape::offset(row, 2 * chunk + half), pair, half);
         }
     }
 }

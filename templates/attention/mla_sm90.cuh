@@ -7,12 +7,16 @@
 // weights and the factors of o in shared memory, and has the left half of the columns of o; the other one has the right
 // half. Both halves take V out of the tile that K is. `merge` of attention/decode_merge.cuh ends the rows.
 //
+// Keys of 8 bits (NARROW_K) come to registers, panels ahead, and from there to the ring as key_mod makes them.
+//
 // Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv
 // * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_tiles.cuh"
+#include "attention/latent_narrow.cuh"
 #include "attention/latent_rows.cuh"
+#include "common/ptx_once.cuh"
 #include "common/tma_sm90.cuh"
 
 static_assert(attention_variant<variant, inputs, attention_params>,
@@ -30,6 +34,7 @@ static_assert(cfg::D_PAD == round_up(cfg::D, 64) && cfg::DV_PAD == round_up(cfg:
 static_assert(cfg::DV_PAD <= 512, "half a row of o of 64 rows needs DV_PAD / 4 registers of each thread");
 static_assert(cfg::STAGES == 2 || cfg::STAGES == 3, "cfg::STAGES is 2 or 3");
 static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
+static_assert(!cfg::NARROW_K || (cfg::D - cfg::D2) % 16 == 0, "rows of 8 bits are read 16 bytes at a time");
 
 namespace mla
 {
@@ -43,9 +48,11 @@ constexpr int NB = cfg::BN / 8;
 constexpr int DB = COLUMNS / 8;
 constexpr int GROUP = 128; // threads of a warpgroup
 
-// of a thread, out of 64 K in all; addresses of rows of two tensors take more than 40
-constexpr int LOADER_REGISTERS = 56;
-constexpr int WORKER_REGISTERS = 224;
+// Of a thread, out of 64 K in all: of who brings tiles, of who weighs scores and of who has the right half alone.
+// Addresses of rows of two tensors take more than 40; panels of 8 bits under way have 48 beside them.
+constexpr int LOADER_REGISTERS = cfg::NARROW_K ? 120 : 56;
+constexpr int SCORE_REGISTERS = 224;
+constexpr int RIGHT_REGISTERS = cfg::NARROW_K ? 160 : 224;
 
 // ---- shared memory -----------------------------------------------------------------------------------
 
@@ -97,6 +104,9 @@ DEV void leave(u32 shared, place at)
     }
 }
 
+// Of a piece: cp.async arrives for its thread, ordinary stores are counted by the warp.
+constexpr int ARRIVALS = cfg::NARROW_K ? GROUP / 32 : GROUP;
+
 DEV void init_barriers(u32 shared)
 {
     if (threadIdx.x == 0) {
@@ -104,7 +114,7 @@ DEV void init_barriers(u32 shared)
         for (u32 i = 0; i < cfg::STAGES; i++) {
 #pragma unroll
             for (u32 piece = 0; piece < PIECES; piece++) {
-                mbarrier_init(layout::full(shared, i, piece), GROUP + (piece == 0)); // and who tells which tile it is
+                mbarrier_init(layout::full(shared, i, piece), ARRIVALS + (piece == 0)); // and who tells which it is
             }
             mbarrier_init(layout::empty(shared, i), 2 * GROUP / 32);
         }
@@ -113,6 +123,24 @@ DEV void init_barriers(u32 shared)
 }
 
 // ---- the warpgroup that brings tiles -----------------------------------------------------------------
+
+// Which tile comes to a place that is free.
+DEV void tell_tile(u32 shared, place at, int code)
+{
+    if (threadIdx.x == 0) {
+        store_shared(layout::code(shared, at.stage), static_cast<u32>(code));
+        mbarrier_arrive(layout::full(shared, at.stage, 0));
+    }
+}
+
+DEV void end_tiles(u32 shared, place at)
+{
+    wait(layout::empty(shared, at.stage), at.parity ^ 1u, "a place for the end");
+    tell_tile(shared, at, part_cursor<1>::END);
+    if (ARRIVALS == GROUP || lane_id() == 0) {
+        mbarrier_arrive(layout::full(shared, at.stage, 0));
+    }
+}
 
 constexpr int OWN_ROWS = 4; // of a thread: 8 lanes copy 128 bytes of a row, and a warp has 16 rows
 
@@ -125,10 +153,7 @@ DEV void bring_tile(const attention_params &p, const work &w, u32 shared, place 
     const key_columns source[OWN_ROWS] = {
         {p, w, kv0 + row}, {p, w, kv0 + row + 4}, {p, w, kv0 + row + 8}, {p, w, kv0 + row + 12}};
     wait(layout::empty(shared, at.stage), at.parity ^ 1u, "a place for a tile");
-    if (thread == 0) {
-        store_shared(layout::code(shared, at.stage), static_cast<u32>(code));
-        mbarrier_arrive(layout::full(shared, at.stage, 0));
-    }
+    tell_tile(shared, at, code);
     const u32 to = layout::stage(shared, at.stage);
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
@@ -160,12 +185,199 @@ DEV void bring_all(const attention_params &p, const work &w, const key_tiles &ke
         bring_tile(p, w, shared, at, code);
         at = at.next();
     }
-    wait(layout::empty(shared, at.stage), at.parity ^ 1u, "a place for the end");
-    if (threadIdx.x == 0) {
-        store_shared(layout::code(shared, at.stage), static_cast<u32>(part_cursor<1>::END));
-        mbarrier_arrive(layout::full(shared, at.stage, 0));
+    end_tiles(shared, at);
+}
+
+// ---- the same of keys of 8 bits ------------------------------------------------------------------------
+
+// Four lanes have the 64 numbers of a panel of a row, and a warp two times 8 rows. So what eight lanes store at once
+// lies in different banks. AHEAD panels are under way: those that are still to be stored of the tile at hand, and then
+// those of the next one, each asked for as soon as there are registers for it. Their lines come to L2 a tile ahead.
+constexpr int STORED_PANELS = (D1 + 63) / 64;
+constexpr int AHEAD = STORED_PANELS < 5 ? STORED_PANELS : 5;
+constexpr int BEHIND = (cfg::D_PAD - D1) / 8; // chunks of a row of k2, and of nothing
+
+DEV int stored_row() { return static_cast<int>(fresh_thread() % GROUP / 32 * 16) + lane_id() / 4; } // and 8 behind it
+DEV int stored_column() { return lane_id() % 4 * 16; }                                              // of a panel
+DEV bool has_stored(int panel) { return (panel + 1) * 64 <= D1 || panel * 64 + stored_column() < D1; }
+
+// A thread's rows of a tile. Beyond the last key that one is read anew: its pairs count nowhere.
+template <class PARAMS> DEV int stored_key(const PARAMS &p, int code, int i)
+{
+    return min(tile_cursor::number(code) * cfg::BN + stored_row() + 8 * i, p.z.len_kv - 1);
+}
+struct stored_rows {
+    page_place place[2];
+    const cfg::stored_k *k[2]; // from its column of a panel on
+
+    template <class PARAMS> __device__ __forceinline__ void find(const PARAMS &p, const work &w, int code)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            place[i] = find_page(p, w.b, stored_key(p, code, i));
+            k[i] = static_cast<const cfg::stored_k *>(p.k) + w.h_kv * p.k_h + place[i].page * p.k_b +
+                   place[i].row * p.k_t + stored_column();
+        }
     }
-    mbarrier_arrive(layout::full(shared, at.stage, 0));
+    // Of k2; or null.
+    template <class PARAMS>
+    __device__ __forceinline__ const cfg::element_k *pair(const PARAMS &p, const work &w, int i) const
+    {
+        if constexpr (requires { p.k2; }) {
+            return static_cast<const cfg::element_k *>(p.k2) + w.h_kv * p.k2_h + place[i].page * p.k2_b +
+                   place[i].row * p.k2_t;
+        } else {
+            return nullptr;
+        }
+    }
+    // A lane has every fourth line of its rows.
+    template <class PARAMS> __device__ __forceinline__ void prefetch(const PARAMS &p, const work &w) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int first = 0; first < D1; first += 4 * 128) {
+                const int column = first + lane_id() % 4 * 128;
+                if (first + 4 * 128 <= D1 || column < D1) {
+                    prefetch_once(k[i] - stored_column() + column);
+                }
+            }
+#pragma unroll
+            for (int first = 0; first < cfg::D2; first += 4 * 64) {
+                const int column = first + lane_id() % 4 * 64;
+                if (first + 4 * 64 <= cfg::D2 || column < cfg::D2) {
+                    prefetch_once(pair(p, w, i) + column);
+                }
+            }
+        }
+    }
+    __device__ __forceinline__ void ask(uint4 (&stored)[2], int panel) const
+    {
+        if (has_stored(panel)) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                stored[i] = load_once16(k[i] + panel * 64);
+            }
+        }
+    }
+    // Those of k2 to the tile at `to`, with zeros behind.
+    template <class PARAMS> __device__ __forceinline__ void copy_pair(const PARAMS &p, const work &w, u32 to) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const cfg::element_k *k2 = pair(p, w, i);
+#pragma unroll
+            for (int first = 0; first < BEHIND; first += 4) {
+                const int chunk = first + lane_id() % 4;
+                const bool inside = D1 + chunk * 8 < cfg::D;
+                if (BEHIND % 4 == 0 || chunk < BEHIND) {
+                    copy16_async(to + panels<cfg::D_PAD>::offset<64>(stored_row() + 8 * i, D1 / 8 + chunk),
+                                 inside ? k2 + chunk * 8 : p.k, inside ? 16 : 0);
+                }
+            }
+        }
+    }
+};
+
+// What key_mod reads of a tile's rows is asked for ahead, so that its lines are near when numbers are made.
+template <class MOD, class PARAMS> DEV float ask_mod(const PARAMS &p, const typename MOD::head &head, int code)
+{
+    float sum = 0.0f;
+    if constexpr (MOD::PRESENT) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float x[1] = {1.0f};
+            modify<MOD>(x, p, head, stored_key(p, code, i), lane_id() % 4 * (D1 / 4));
+            sum += x[0];
+        }
+    }
+    return sum;
+}
+
+template <class MOD, class PARAMS> DEV void store_panel(const PARAMS &p, const typename MOD::head &head,
+                                                        const uint4 (&stored)[2], u32 to, int code, int panel)
+{
+    if (has_stored(panel)) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const u32 word[4] = {stored[i].x, stored[i].y, stored[i].z, stored[i].w};
+            u32 pair[8];
+            widen16<MOD, cfg::stored_k>(pair, word, p, head, stored_key(p, code, i), panel * 64 + stored_column());
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int chunk = panel * 8 + stored_column() / 8 + half;
+                store_half16(to + panels<cfg::D_PAD>::offset<64>(stored_row() + 8 * i, chunk), pair, half);
+            }
+        }
+    }
+}
+
+// By each warp: its rows of a piece are there.
+DEV void leave_piece(u32 shared, place at, int piece)
+{
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_id() == 0) {
+        mbarrier_arrive(layout::full(shared, at.stage, static_cast<u32>(piece)));
+    }
+}
+
+template <class PARAMS> DEV void bring_narrow(const PARAMS &p, const work &w, const key_tiles &keys, u32 shared)
+{
+    using mod = variant::key_mod;
+    const typename mod::head head = mod_head<mod>(p, w.b, w.h_kv);
+    part_cursor<1> cursor;
+    cursor.start(keys);
+    int code = cursor.next(p, w);
+    uint4 stored[STORED_PANELS][2] = {};
+    stored_rows rows = {};
+    if (code >= 0) {
+        rows.find(p, w, code);
+#pragma unroll
+        for (int panel = 0; panel < AHEAD; panel++) {
+            rows.ask(stored[panel], panel);
+        }
+    }
+    place at{0, 0};
+#pragma unroll 1
+    while (code >= 0) {
+        int next = cursor.next(p, w);
+        stored_rows then = rows;
+        float sum = 0.0f;
+        if (next >= 0) {
+            then.find(p, w, next);
+            then.prefetch(p, w);
+            sum = ask_mod<mod>(p, head, next);
+        }
+        wait(layout::empty(shared, at.stage), at.parity ^ 1u, "a place for a tile");
+        tell_tile(shared, at, code);
+        const u32 to = layout::stage(shared, at.stage);
+        rows.copy_pair(p, w, to);
+        copy_commit();
+#pragma unroll
+        for (int panel = 0; panel < PANELS; panel++) {
+            if (panel < STORED_PANELS) {
+                store_panel<mod>(p, head, stored[panel], to, code, panel);
+            }
+            if (panel + 1 == PANELS || (panel + 1) % PIECE == 0) {
+                if ((panel + 1) * 64 > D1) {
+                    copy_wait<0>();
+                }
+                leave_piece(shared, at, panel / PIECE);
+            }
+            const int ahead = (panel + AHEAD) % STORED_PANELS; // behind the fence, which waits for what was asked for
+            if (panel + AHEAD < STORED_PANELS) {
+                rows.ask(stored[ahead], ahead);
+            } else if (panel < STORED_PANELS && next >= 0) {
+                then.ask(stored[ahead], ahead);
+            }
+        }
+        after(next, sum);
+        rows = then;
+        code = next;
+        at = at.next();
+    }
+    end_tiles(shared, at);
 }
 
 // ---- rows of o ---------------------------------------------------------------------------------------
@@ -438,12 +650,20 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS, 1)
     __syncthreads();
     if (group == 0) {
         registers_down<LOADER_REGISTERS>();
-        bring_all(p, w, keys, shared);
+        if constexpr (cfg::NARROW_K) {
+            bring_narrow(p, w, keys, shared);
+        } else {
+            bring_all(p, w, keys, shared);
+        }
     } else if (group == 1) {
-        registers_up<WORKER_REGISTERS>();
+        registers_up<SCORE_REGISTERS>();
         score_all(p, w, shared);
     } else {
-        registers_up<WORKER_REGISTERS>();
+        if constexpr (cfg::NARROW_K) {
+            registers_down<RIGHT_REGISTERS>();
+        } else {
+            registers_up<RIGHT_REGISTERS>();
+        }
         gather_right(p, w, shared);
     }
 }

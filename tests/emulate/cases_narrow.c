@@ -406,12 +406,14 @@ static void add_latent_whole(struct case_list *list)
 }
 
 /* The same, read by the kernel itself: tiles of every shape, keys in use, packed queries, pages. */
-static void add_latent_read(struct case_list *list)
+struct latent_kernel {
+    int sm, d, d2, d_v, h, q;
+};
+enum { LATENT_KERNELS = 4 };
+
+static void add_latents_read(struct case_list *list, const char *template_name,
+                             const struct latent_kernel kernel[LATENT_KERNELS])
 {
-    static const struct {
-        int sm, d, d2, d_v, h, q;
-    } KERNEL[] = {
-        {80, 64, 32, 64, 5, 1}, {90, 128, 64, 96, 70, 1}, {90, 512, 64, 512, 16, 2}, {90, 48, 16, 40, 3, 7}};
     static const struct {
         const char *without;
         int seqs, q, page, most;
@@ -419,19 +421,18 @@ static void add_latent_read(struct case_list *list)
               {" cu_q cu_kv ", 3, 2, 64, 5},
               {" used_kv ", 5, 21, 0, 0},
               {" cu_kv ", 5, 21, 3, 60}};
-    for (int i = 0; i < COUNT(LATENT) * (COUNT(KERNEL) + COUNT(OF)); i++) {
+    for (int i = 0; i < COUNT(LATENT) * (LATENT_KERNELS + COUNT(OF)); i++) {
         const int spec = i % COUNT(LATENT);
         const int k = i / COUNT(LATENT);
-        const int own = k < COUNT(KERNEL) ? k : k % 2;
-        struct test_case c = of(&LATENT[spec], i, i % 2 ? LATHE_F16 : LATHE_BF16, KERNEL[own].d,
-                                KERNEL[own].d_v, KERNEL[own].sm);
-        c.template_name = "attention_mla_narrow";
+        const struct latent_kernel *own = &kernel[k < LATENT_KERNELS ? k : k % 2];
+        struct test_case c = of(&LATENT[spec], i, i % 2 ? LATHE_F16 : LATHE_BF16, own->d, own->d_v, own->sm);
+        c.template_name = template_name;
         c.dtypes = i % 3 == 0 ? "k=f8e4m3" : i % 3 == 1 ? "k=i8" : "k=f8e5m2";
         if (spec < COUNT(LATENT) - 1)
-            c.dim[SYM_D2] = KERNEL[own].d2;
-        case_shape(&c, 2, KERNEL[own].h, 1, KERNEL[own].q, KERNEL[own].d > 128 ? 70 : 150);
-        if (k >= COUNT(KERNEL)) {
-            const int n = k - COUNT(KERNEL);
+            c.dim[SYM_D2] = own->d2;
+        case_shape(&c, 2, own->h, 1, own->q, own->d > 128 ? 70 : 150);
+        if (k >= LATENT_KERNELS) {
+            const int n = k - LATENT_KERNELS;
             c.without = OF[n].without;
             c.dim[SYM_SEQS] = OF[n].seqs;
             c.dim[SYM_B] = strstr(OF[n].without, "cu_q") ? OF[n].seqs : 1;
@@ -445,6 +446,49 @@ static void add_latent_read(struct case_list *list)
                 c.dim[SYM_POOL] = (int64_t)OF[n].seqs * c.dim[SYM_MOST] + 3;
             }
         }
+        case_add(list, &c);
+    }
+}
+
+static void add_latent_read(struct case_list *list)
+{
+    static const struct latent_kernel PORTABLE[LATENT_KERNELS] = {
+        {80, 64, 32, 64, 5, 1}, {90, 128, 64, 96, 70, 1}, {90, 512, 64, 512, 16, 2}, {90, 48, 16, 40, 3, 7}};
+    static const struct latent_kernel BY_WGMMA[LATENT_KERNELS] = {{90, 144, 16, 128, 5, 1},
+                                                                  {90, 128, 64, 96, 70, 1},
+                                                                  {90, 512, 64, 512, 16, 2},
+                                                                  {90, 272, 40, 200, 3, 7}};
+    add_latents_read(list, "attention_mla_narrow", PORTABLE);
+    add_latents_read(list, "attention_mla_narrow_sm90", BY_WGMMA);
+}
+
+/* Online functions and masks of that kernel: rows in two tiles, many tiles of keys, of all classes. */
+static void add_latent_online(struct case_list *list)
+{
+    static const struct inline_spec ONLINE[] = {
+        {"latent_window", "return attention { v = 'k', scale = 0.1,\n"
+                          "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 100) end,\n"
+                          "  score_mod = function(s) return 5.0 * tanh(s / 5.0) end,\n"
+                          "  inputs = { ks = tensor('f32', 'kv', 'd') },\n"
+                          "  key_mod = function(k, at, x) return k * x.ks(at.pos, at.i) + 0.25 end }\n"},
+        {"latent_sigmoid", "return attention { v = 'k', mask_mod = causal, scale = 0.1,\n"
+                           "  inputs = { ks = tensor('f32', 'b', 'h_kv') },\n"
+                           "  key_mod = chain(function(k) return k * 0.5 end,\n"
+                           "                  function(k, at, x) return k * x.ks(at.b, at.h_kv) end),\n"
+                           "  online_func = elementwise_weights(function(s) return sigmoid(s) end) }\n"},
+        {"latent_sinks", "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07,\n"
+                         "  inputs = { sink = tensor('f32', 'h') },\n"
+                         "  online_func = softmax_with_sink(function(at, x) return x.sink(at.h) end) }\n"},
+        {"latent_all", "return attention { qk2 = true, v = 'k', scale = 0.07 }\n"},
+    };
+    for (int i = 0; i < 2 * COUNT(ONLINE); i++) {
+        struct test_case c = of(&ONLINE[i / 2], i, i % 2 ? LATHE_F16 : LATHE_BF16, 192, 128, 90);
+        c.template_name = "attention_mla_narrow_sm90";
+        c.dtypes = i % 3 == 0 ? "k=f8e5m2" : i % 3 == 1 ? "k=f8e4m3" : "k=i8";
+        if (strstr(ONLINE[i / 2].text, "qk2"))
+            c.dim[SYM_D2] = 64;
+        case_shape(&c, 2, i % 2 ? 80 : 24, 1, 1 + i, i % 2 ? 515 : 320);
+        c.parts = i % 4 == 3;
         case_add(list, &c);
     }
 }
@@ -564,6 +608,7 @@ static void add_factors(struct case_list *list)
                    {"attention_mla_sm90", NULL, 90},
                    {"attention_mla_sm90", "k=i8", 90},
                    {"attention_mla_narrow", "k=f8e4m3", 90},
+                   {"attention_mla_narrow_sm90", "k=f8e4m3", 90},
                    {"attention_fwd_sm80", NULL, 80}};
     for (int i = 0; i < COUNT(LATENTS); i++) {
         struct test_case c = of(&FACTORED_LATENTS, i, LATHE_F16, 128, 128, LATENTS[i].sm);
@@ -596,6 +641,7 @@ void group_narrow(struct case_list *list)
     add_latent(list);
     add_latent_whole(list);
     add_latent_read(list);
+    add_latent_online(list);
     add_many_mods(list);
     add_many(list);
     add_many_sequences(list);

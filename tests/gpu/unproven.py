@@ -20,6 +20,7 @@ E4M3 = "q=f8e4m3,k=f8e4m3,v=f8e4m3"
 NARROW = "dtype=bf16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"
 LATENT = "dtype=bf16,k=f8e4m3,b=64,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64"
 LATENT_SPEC = str(pathlib.Path(__file__).parents[1] / "specs/good/latent_tokens.lua")
+LATENT_KERNELS = "attention_mla_narrow", "attention_mla_narrow_sm90"
 KEPT = "dtype=bf16,h=16,t=2048,d=128,states=f32,states_index=i32,kept=32"
 KEPT_TOKENS, KEPT_EVERY = 2048, 64  # behind other tokens no template by chunks leaves a state
 WIDE_BACK, LATENT_BACK = "attention_bwd_wide_sm90", "attention_bwd_latent_sm90"
@@ -46,7 +47,15 @@ def proofs():
         problem = f"{dtypes},seqs=4,h=8,h_kv=2,q=2000,kv=1024,{dims},page=64,used_kv=i32"
         yield call("causal", None, problem, "--pass", "backward")
     for pages in ("", ",page=64"):
-        yield call(LATENT_SPEC, "attention_mla_narrow", LATENT + pages)
+        for template in LATENT_KERNELS:
+            yield call(LATENT_SPEC, template, LATENT + pages)
+    for heads, pages in itertools.product((64, 128), ("", ",page=64")):
+        yield call(LATENT_SPEC, LATENT_KERNELS[1], LATENT.replace("h=16", f"h={heads}") + pages)
+    for sizes in ("b=3,h=16,q=4,kv=1000", "b=3,h=16,q=1,kv=1", "b=2,h=80,q=3,kv=5000",
+                  "b=64,h=16,q=1,kv=4096,used_kv=i32", "seqs=5,h=16,q=60,kv=4096,page=16,most=256"):
+        for dtypes in ("dtype=bf16,k=f8e4m3", "dtype=f16,k=i8", "dtype=bf16,k=f8e5m2"):
+            yield call("mla_decoupled", LATENT_KERNELS[1], f"{dtypes},h_kv=1,d=512,d2=64,d_v=512,{sizes}")
+    yield call("mla", LATENT_KERNELS[1], "dtype=bf16,k=i8,b=8,h=16,h_kv=1,q=1,kv=3000,d=576,d_v=512")
     yield call("causal", None, f"{NARROW},b=1,q=1024", "--pass", "backward")
     for spec in ("causal", "softcap", "sliding_window"):
         problem = "dtype=bf16,b=1,h=8,h_kv=4,q=3000,seqs=7,d=192,d_v=128"
@@ -77,7 +86,11 @@ def times():
         yield "fp8_cache", f"{NARROW},q=1,{sizes}", (), (None,)
     for length in (128, 512, 2048):
         yield "causal", f"{NARROW},b=1,q={length},kv=32768", (), (None, "attention_fwd_narrow")
-    yield LATENT_SPEC, LATENT, (), ("attention_mla_narrow", None)
+    for heads in (16, 64, 128):
+        latents = LATENT.replace("h=16", f"h={heads}")
+        yield LATENT_SPEC, latents, (), (*LATENT_KERNELS, None)
+        yield LATENT_SPEC, f"{latents},page=64", (), LATENT_KERNELS
+        yield "mla_decoupled", latents.replace("k=f8e4m3,", ""), (), (None,)  # of 16 bits: twice the bytes
     latent = "dtype=bf16,b=1,h=16,h_kv=1,q=2048,d=576,d_v=512"
     yield "mla", latent, ("--pass", "backward"), (LATENT_BACK, "attention_bwd_slices")
     packed = "dtype=bf16,b=1,h=16,q=16384,seqs=12,d=192,d_v=128"

@@ -232,6 +232,7 @@ TEST(latents_of_8_bits_are_read_by_name)
     CHECK(plan.attention.reads_narrow && plan.attention.v_is_k && plan.attention.d2 == 64);
     CHECK_EQ(pick(TOKENS, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_mla_narrow: no GPU has run it");
+    CHECK_HAS(err.text, "attention_mla_narrow_sm90: no GPU has run it");
     CHECK_EQ(pick("mla_decoupled", "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &wish, &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_mla_narrow: it is for k of 8 bits");
@@ -245,6 +246,31 @@ TEST(latents_of_8_bits_are_read_by_name)
     CHECK_EQ(pick("mla", "dtype=bf16,k=i8,h=4,h_kv=1,q=1,kv=640,d=64,unaligned=k", &wish, &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "rows of k do not start at multiples of 16 bytes");
+}
+
+/* The same by wgmma, from the same tile as of 16 bits: 64 rows and 64 keys. */
+TEST(latents_of_8_bits_are_read_for_wgmma_by_name)
+{
+    static const char text[] = "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,page=64,d=512,d2=64";
+    const struct device wish = asking_for(&H100, "attention_mla_narrow_sm90");
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick(TOKENS, text, &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla_narrow_sm90");
+    CHECK(plan.attention.reads_narrow && plan.attention.applies_key_mod && plan.attention.d2 == 64);
+    CHECK_EQ(plan.attention.bm, 64);
+    CHECK_EQ(plan.attention.bn, 64);
+    CHECK(!plan.bound_waits);
+    CHECK_EQ(pick("mla_decoupled", "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla_narrow_sm90: it is for k of 8 bits");
+    CHECK_EQ(pick("return attention { v = 'k', key_mod = function(k) return k * dimmax(k) end }\n",
+                  "dtype=bf16,k=i8,h=4,q=1,kv=640,d=128", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "key_mod makes elements from others");
+    CHECK_EQ(pick("mla", "dtype=bf16,k=i8,h=4,h_kv=1,q=1,kv=640,d=64,d_v=64", &wish, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "d_v, rounded up to 128 columns, is beyond the columns of k");
 }
 
 static void check_plan(const char *problem, lathe_pass pass, bool reads, const char *name)

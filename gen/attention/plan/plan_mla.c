@@ -138,13 +138,18 @@ static bool reads_keys(const struct kernel_request *r, char *why)
     return !reason;
 }
 
-bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why)
+static bool begin_narrow(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (!reads_keys(r, why) || !begin(r, plan, why))
         return false;
     plan->attention.reads_narrow = true;
     plan->attention.applies_key_mod = true;
-    return take_first(r, plan, why);
+    return true;
+}
+
+bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return begin_narrow(r, plan, why) && take_first(r, plan, why);
 }
 
 /* ---- sm_90a ---------------------------------------------------------------------------------------------
@@ -157,11 +162,9 @@ static int wgmma_smem_bytes(const struct kernel_request *r, const struct tile_ro
            plan_tile_bytes(r, DTYPE_Q, 64, 64) + 512;
 }
 
-bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+static bool take_wgmma(const struct kernel_request *r, struct plan *plan, char *why)
 {
     static const struct tile_row TILE = {576, 512, 64, 64, 2, 12, false, 90, 90};
-    if (!begin(r, plan, why))
-        return false;
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 64);
     plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], 128);
     const int smem = wgmma_smem_bytes(r, &TILE, plan);
@@ -182,4 +185,15 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
         return true;
     }
     return false;
+}
+
+bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return begin(r, plan, why) && take_wgmma(r, plan, why);
+}
+
+bool plan_attention_mla_narrow_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    plan->bound_waits = false; /* beside the sentence of a bounded wait its products wait for each other */
+    return begin_narrow(r, plan, why) && take_wgmma(r, plan, why);
 }
