@@ -268,7 +268,7 @@ mla_files() {
     gen mla dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_90a attention_mla_sm90
     gen mla dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_90a attention_mla_sm90
     gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla_sm90
-    for more in '' ,page=64 ,h=128,used_kv=i32; do
+    for more in '' ,page=64 ,b=3,used_kv=i32; do
         gen tests/specs/good/latent_tokens.lua dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=512,d2=64,k=f8e4m3$more sm_90a attention_mla_narrow_sm90
         gen mla_decoupled dtype=f16,h=16,h_kv=1,q=2,kv=8192,d=512,d2=64,d_v=512,k=f8e5m2$more sm_90a attention_mla_narrow_sm90
         gen mla dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512,k=i8$more sm_90a attention_mla_narrow_sm90
