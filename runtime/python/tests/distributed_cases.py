@@ -35,7 +35,8 @@ def here(x):
 
 
 def drawn(op, operands):
-    """Inputs of a spec that the library takes beside these operands: see lathe.draw. Floats are f64."""
+    """Inputs of a spec that the library takes beside these operands: see lathe.draw. Floats are f64. What a rule takes
+    away along a vector that is not of length 1 makes its state grow without end."""
     given = {n: x.detach().cpu().double().numpy() for n, x in operands.items()}
     missing = [a for a in op.forward.arguments if a.is_input and a.role != c.RESULT]
     if op.kind == "attention":
@@ -48,6 +49,8 @@ def drawn(op, operands):
         made = {a.name: lathe.draw._drawn(op, a, given, rng, tried[a.name], OWN) for a in missing}
         try:
             op(**given, **made)
+            if "kappa" in made:
+                made["kappa"] /= np.linalg.norm(made["kappa"], axis=-1, keepdims=True)
             return {n: here(x) if isinstance(x, np.ndarray) else x for n, x in made.items()}
         except lathe.ArgumentError as error:
             named = [n for n in tried if f"'{n}'" in str(error)]
@@ -485,6 +488,7 @@ def long_states(names, lengths):
         for way, attend, part in (("one", lathe.torch.wrap(op), lambda n, x: x), ("all", ld.wrap(op), cut)):
             own = with_gradients(op, {n: part(n, x).clone() for n, x in given.items()})
             o = attend(**own)
+            assert o.isfinite().all(), f"{name}: o is not finite"
             o.backward(part("v", seed))
             shares = {n: x.grad for n, x in own.items() if x.requires_grad}
             if way == "all":
