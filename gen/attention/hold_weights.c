@@ -8,22 +8,28 @@
  *
  *  - A factor that is the same for all keys of a row is one of o, in f32, behind the sum (factors_to_end).
  *  - Where others are left, a further row state h follows the size of a row's largest weight so far, counted
- * as o is: h' = max(h c, max |w_j|), c the factor of o. Weights are then w_j / h', o is multiplied by c h /
- * h', and by the last h in the end. Parts of a row have h of their own, and meet by the largest
+ * as o is: h' = max(h c, max |w_j| / 16), c the factor of o. Weights are then w_j / h', o is multiplied by c
+ * h / h', and by the last h in the end. Parts of a row have h of their own, and meet by the largest
  *    (weights_hold).
  *
- * Values of scores alone, as sigmoid(s) is one, are left as they are: how large they are is the spec's
- * choice.
+ * Values of scores, as sigmoid(s) is one and exp(s - m), are left as they are: how large they are is the
+ * spec's choice. A sigmoid or an exponential of the key alone is a factor as any other.
  */
 #include "gen/ir/spec.h"
 #include "gen/attention/lower.h"
 #include "gen/lower/rewrite.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double LEAST_SIZE = 0x1p-100; /* of h: rows of zeros divide by it */
+/* Of h: rows of zeros divide by it, and by it the least normal number of f32 is that of f16. */
+static const double LEAST_SIZE = 0x1p-112;
+/* Weights are up to 16, so that h is below 2^126, from where on kernels' 1 / h is 0. */
+static const double PART_OF_LARGEST = 0x1p-4;
+/* Constants that a key chooses between are factors to be held where they are further from 1. */
+static const double NEAR_ONE = 0x1p8;
 
 static bool is_of_states(const struct ir *w, int node)
 {
@@ -144,14 +150,37 @@ void factors_to_end(struct ir *w)
 
 /* ---- factors of keys --------------------------------------------------------------------------------- */
 
-/* An exponential, whose size is a matter of scores, or a value within 0 or -1 .. 1; or no number at all. */
+/* A value within -1 .. 1, or an exponential. */
 static bool is_bounded(const struct ir_node *n)
 {
     static const uint8_t op[] = {OP_EXP, OP_EXP2, OP_TANH, OP_SIGMOID, OP_ERF, OP_NORMAL};
-    return n->type == TYPE_BOOL || memchr(op, n->op, sizeof op) != NULL;
+    return memchr(op, n->op, sizeof op) != NULL;
 }
 
-/* Does a weight have, beside its score, a value of its key or pair that is no exponential? */
+static bool is_far(const struct ir_node *n)
+{
+    const double size = fabs(n->value);
+    return n->op == OP_CONST && size > 0 && (size > NEAR_ONE || size < 1 / NEAR_ONE);
+}
+
+/* Of a node below a weight: is it a value of its key or pair? */
+static bool is_of_key(const struct ir *w, const struct ir_node *n)
+{
+    bool found = n->op == OP_LOAD || n->op == OP_AT;
+    for (int k = 1; n->op == OP_WHERE && k < n->n_args; k++)
+        found |= is_far(&w->node[n->arg[k]]);
+    return found;
+}
+
+/* The score, the product that it is made of, and what is bounded and made of them: sizes are the spec's. */
+static bool is_of_score(const struct ir *w, int node, int score)
+{
+    const struct ir_node *n = &w->node[node];
+    return node == score || n->type == TYPE_BOOL ||
+           (is_bounded(n) && (ir_depends_on(w, node, OP_PARAM, LEAF_QK) || is_of_states(w, node)));
+}
+
+/* Does a weight have, beside its score, a value of its key or pair? */
 static bool has_factor_of_key(struct ir *w)
 {
     bool found = false;
@@ -161,12 +190,12 @@ static bool has_factor_of_key(struct ir *w)
     if (!used)
         return false;
     used[w->online.root[0]] = true;
-    for (int i = w->online.root[0]; i >= 0; i--) {
+    for (int i = w->online.root[0]; i >= 0 && !found; i--) {
         const struct ir_node *n = &w->node[i];
-        if (!used[i] || !(n->span & SPAN_KV) || is_bounded(n) || i == score)
+        if (!used[i] || !(n->span & SPAN_KV) || is_of_score(w, i, score))
             continue;
-        found |= n->op == OP_LOAD || n->op == OP_AT;
-        for (int k = n->op == OP_WHERE; k < n->n_args && n->op != OP_LOAD; k++)
+        found = is_of_key(w, n);
+        for (int k = n->op == OP_WHERE; k < n->n_args; k++)
             used[n->arg[k]] = true;
     }
     free(used);
@@ -192,7 +221,8 @@ static void hold(struct ir *w, int state)
     const int h = ir_param_of(w, LEAF_STATE + state);
     const int weight = w->online.root[0];
     const int before = ir2(w, OP_MUL, h, w->online.root[1]);
-    const int here = ir1(w, OP_ROWMAX, ir1(w, OP_ABS, weight));
+    const int largest = ir1(w, OP_ROWMAX, ir1(w, OP_ABS, weight));
+    const int here = ir2(w, OP_MUL, largest, ir_const(w, PART_OF_LARGEST, TYPE_F32));
     const int now = at_least(w, ir2(w, OP_MAX, before, here));
     const int inverse = ir2(w, OP_DIV, ir_const(w, 1, TYPE_F32), now);
     w->online.root[0] = ir2(w, OP_MUL, weight, inverse);

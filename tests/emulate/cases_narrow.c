@@ -578,7 +578,23 @@ static const struct inline_spec FACTORS[] = {
      "  forward = function(s, final, at, x) return sigmoid(s) * x.vs(at.kv) * 1e-8 end,\n"
      "  combine = function() return 1.0, {} end },\n"
      "  output_mod = function(o) return o * 1e8 end }\n"},
+    {"powers", /* exponentials of the key alone */
+     "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv') }, mask_mod = causal,\n"
+     "  online_func = softmax_times(function(at, x)\n"
+     "    return exp2(4.0 * x.vs(at.h_kv, at.kv) + where(eq(at.h % 2, 0), -30.0, 20.0)) end),\n"
+     "  output_mod = function(o, at) return o * where(eq(at.h % 2, 0), 1e9, 1e-6) end }\n"},
+    {"gates", /* values of the key alone that are bounded, and constants that it chooses between */
+     "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv') }, mask_mod = causal,\n"
+     "  online_func = softmax_times(function(at, x) local v = x.vs(at.h_kv, at.kv)\n"
+     "    return where(eq(at.h % 2, 0), sigmoid(v - 16.0), where(gt(v, 0.0), 1e6, 2e6)) end),\n"
+     "  output_mod = function(o, at) return o * where(eq(at.h % 2, 0), 1e7, 1e-6) end }\n"},
+    {"ends_of_f32",
+     "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv') },\n"
+     "  online_func = softmax_times(function(at, x) local v = clamp(x.vs(at.h_kv, at.kv), -1.0, 1.0)\n"
+     "    return where(eq(at.h % 2, 0), 9e37 + 5e36 * v, 2e-36 + 1e-37 * v) end),\n"
+     "  output_mod = function(o, at) return o * where(eq(at.h % 2, 0), 1e-37, 5e35) end }\n"},
 };
+enum { ENDS_OF_F32 = COUNT(FACTORS) - 1 }; /* parts of rows, which nothing divides, are beyond them */
 
 static void add_factors(struct case_list *list)
 {
@@ -619,6 +635,8 @@ static void add_factors(struct case_list *list)
     }
     for (int i = 0; i < COUNT(FACTORS) * COUNT(OF); i++) {
         const int k = i % COUNT(OF);
+        if (i / COUNT(OF) == ENDS_OF_F32 && OF[k].parts)
+            continue;
         struct test_case c = of(&FACTORS[i / COUNT(OF)], i, LATHE_F16, 64, 64, OF[k].sm);
         c.template_name = OF[k].template_name;
         c.dtypes = OF[k].dtypes;

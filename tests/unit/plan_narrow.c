@@ -167,6 +167,13 @@ TEST(factors_of_weights_of_f16_are_held)
     check_rows(TIMES("x.hs(at.h)"), F16, "lazy", false);
     check_rows(TIMES("x.hs(at.h) * 1e-9 / (1.0 + at.row)"), F16, "lazy", false);
     check_rows(TIMES("x.hs(at.h) * x.vs(at.h_kv, at.kv)"), F16, "exact", true);
+    check_rows(TIMES("exp2(x.vs(at.h_kv, at.kv))"), F16, "exact", true);
+    check_rows(TIMES("sigmoid(x.vs(at.h_kv, at.kv))"), F16, "exact", true);
+    check_rows(TIMES("tanh(0.01 * (at.q - at.kv))"), F16, "exact", true);
+    check_rows(TIMES("where(gt(x.vs(at.h_kv, at.kv), 0.0), 1e-6, 1.0)"), F16, "exact", true);
+    check_rows(TIMES("where(gt(x.vs(at.h_kv, at.kv), 0.0), 2.0, 0.0)"), F16, "exact", false);
+    check_rows("return attention { online_func = elementwise_weights(function(s) return exp(s) end) }\n", F16,
+               "stateless", false);
     check_rows("causal", F16, "lazy", false);
     check_rows("sigmoid", F16, "stateless", false);
     check_rows("relu", F16, "stateless", false);
