@@ -1,7 +1,7 @@
 #!/bin/sh
 # memory.sh: the tool where memory runs out, at one allocation after the other (fail_alloc.c): it says so and ends, or does without;
 # it never crashes, ends in silence, finds fault with the spec, or leaves a block that it frees where memory suffices. POINTS: how many
-# allocations of each command fail in turn (default 60; 0: all of them); the commit draws which. Needs a C compiler and glibc; a tool
+# allocations of each command fail in turn (default 30; 0: all of them); the commit draws which. Needs a C compiler and glibc; a tool
 # with a sanitizer has its own allocator.
 . "$(dirname "$0")/common.sh"
 
@@ -9,9 +9,9 @@ command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; exit 
 cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -o fail.so "$here/tests/cli/fail_alloc.c" 2>err.txt || { echo "skipped: $(head -n 1 err.txt)"; exit 77; }
 FAIL_COUNT=count LD_PRELOAD=./fail.so "$LATHE" list >out.txt 2>err.txt && [ "$(cut -d' ' -f1 count)" -gt 0 ] ||
     { echo 'skipped: allocations of this tool cannot be made to fail'; exit 77; }
-points=${POINTS:-60}
+points=${POINTS:-30}
 draw=$(printf %s "${LATHE_TEST_DRAW:-$(date +%j)}" | cksum | cut -d' ' -f1)
-every=4 # of a command's last allocations, which are looked at more closely
+every=8 # of a command's last allocations, which are looked at more closely
 [ "$points" != 0 ] || every=1
 
 # measure COMMAND...: sets n, its allocations, and rest, blocks that it does not free
@@ -54,10 +54,10 @@ short() {
     fi
 }
 
-# short_end COMMAND...: with each of the last hundred, when the spec has been loaded
+# short_end COMMAND...: with one in EVERY of the last hundred, when the spec has been loaded
 short_end() {
     measure "$@" || return
-    fail_from $((n > 100 ? n - 99 : 1)) 1 "$@"
+    fail_from $(((n > 100 ? n - 99 : 1) + draw % every)) $every "$@"
 }
 
 # same FILE COMMAND...: what it writes to FILE is what it writes where memory suffices, unless for another template: that a formula has

@@ -299,7 +299,8 @@ struct case_list {
 struct test_case *case_add(struct case_list *list, const struct test_case *c);
 /* The fixed groups by name; names end with NULL. */
 extern const char *const matrix_groups[];
-void cases_of_group(struct case_list *list, const char *group, bool quick, bool dry);
+struct options;
+void cases_of_group(struct case_list *list, const char *group, const struct options *options);
 /* n small problems with random specs, sizes, layouts and flags. */
 void cases_random(struct case_list *list, int n, uint64_t seed);
 
@@ -318,6 +319,7 @@ struct options {
     bool strict; /* a missed time bar counts as a failure */
     int threads;
     uint64_t seed;
+    uint64_t draw;      /* dry: which cases of a spec */
     const char *only;   /* run groups whose name contains this */
     const char *chosen; /* cases whose names contain this; NULL: all */
     const char *cache;  /* kernel cache of the matrix; NULL: a temporary folder */

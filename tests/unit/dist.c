@@ -47,7 +47,7 @@ static void sweep(const struct sweep *s)
     const int n = list_shipped(name, s->kind);
     int served = 0;
     int refused = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i += LATHE_TEST_EVERY) {
         struct bench b;
         bool fits = true;
         open_bench(&b, name[i], s->q);
@@ -78,7 +78,8 @@ static void sweep(const struct sweep *s)
         close_bench(&b);
     }
     printf("  %s: %d specs served, %d refused\n", s->name, served, refused);
-    CHECK(served >= s->least && refused <= s->refused);
+    CHECK(served >= (s->least - s->refused) / LATHE_TEST_EVERY && refused <= s->refused);
+    CHECK(LATHE_TEST_EVERY > 1 || served >= s->least);
 }
 
 #define SWEEP_WITH(what, parallel, interleave, ...)                                                          \
