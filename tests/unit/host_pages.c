@@ -7,6 +7,7 @@
 #include "loaded.h"
 #include "gen/base/text.h"
 #include "gen/gen.h"
+#include "pages_call.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SEQS = 3, H = 4, H_KV = 2, Q = 5, D = 8, KEYS = 64, POOL_NUMBERS = 40000 };
+enum { KEYS = 64, POOL_NUMBERS = 40000 };
 static const char TEXT[] =
     "local function same(at, x) return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)) // 40, x.doc(at.b, "
     "at.kv) // 40) end\n"
@@ -37,36 +38,14 @@ static const char TEXT[] =
 struct bench {
     struct ir *ir;
     struct signature sig;
-    int64_t page, most, kv, pool;
-    bool by_token; /* tokens before heads */
+    struct paged p;
     double q[SEQS * H * Q * D], gain[SEQS * Q], slope[SEQS * H], bias[H * 300];
     double k[2][SEQS * H_KV * 300 * D]; /* of k and v */
     double paged[2][POOL_NUMBERS];
-    int32_t doc[SEQS * 300], used[SEQS], pages[SEQS * 300];
+    int32_t doc[SEQS * 300], pages[SEQS * 300];
     double o[SEQS * H * Q * D], lse[SEQS * H * Q];
-    int64_t shape[16][4], stride[16][4];
-    lathe_arg arg[16];
-    int n;
     lathe_error err;
 };
-
-static lathe_arg *add(struct bench *b, const char *name, void *data, lathe_dtype dtype, int ndim,
-                      const int64_t *shape)
-{
-    lathe_arg *a = &b->arg[b->n];
-    memcpy(b->shape[b->n], shape, (size_t)ndim * sizeof *shape);
-    *a = (lathe_arg){name, data, dtype, ndim, b->shape[b->n], NULL};
-    b->n++;
-    return a;
-}
-
-static int64_t place(const struct bench *b, int64_t page, int64_t h, int64_t row)
-{
-    return ((page * (b->by_token ? b->page : H_KV) + (b->by_token ? row : h)) *
-                (b->by_token ? H_KV : b->page) +
-            (b->by_token ? h : row)) *
-           D;
-}
 
 /* Pages of all sequences take turns; those that hold no key in use are no pages at all. */
 static void fill_pages(struct bench *b)
@@ -75,16 +54,17 @@ static void fill_pages(struct bench *b)
         for (int i = 0; i < POOL_NUMBERS; i++)
             b->paged[t][i] = (double)NAN;
     for (int64_t s = 0; s < SEQS; s++)
-        for (int64_t m = 0; m < b->most; m++) {
-            const int64_t number = (m * SEQS + SEQS - 1 - s + 1) % b->pool;
-            b->pages[s * b->most + m] = m * b->page < b->used[s] ? (int32_t)number : -77;
+        for (int64_t m = 0; m < b->p.most; m++) {
+            const int64_t number = (m * SEQS + SEQS - 1 - s + 1) % b->p.pool;
+            b->pages[s * b->p.most + m] = m * b->p.page < b->p.used[s] ? (int32_t)number : -77;
         }
-    for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->kv; i++) {
-        const int64_t token = i % b->kv;
-        const int64_t h = i / b->kv % H_KV;
-        const int64_t s = i / b->kv / H_KV;
-        const int64_t to = place(b, b->pages[s * b->most + token / b->page], h, token % b->page);
-        for (int t = 0; t < 2 && token < b->used[s]; t++)
+    for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->p.kv; i++) {
+        const int64_t token = i % b->p.kv;
+        const int64_t h = i / b->p.kv % H_KV;
+        const int64_t s = i / b->p.kv / H_KV;
+        const int64_t to =
+            paged_place(&b->p, b->pages[s * b->p.most + token / b->p.page], h, token % b->p.page);
+        for (int t = 0; t < 2 && token < b->p.used[s]; t++)
             memcpy(&b->paged[t][to], &b->k[t][i * D], D * sizeof(double));
     }
 }
@@ -93,17 +73,11 @@ static void open_bench(struct bench *b, int64_t page, bool by_token)
 {
     memset(b, 0, sizeof *b);
     b->ir = load_signed(TEXT, LATHE_FORWARD, &b->sig);
-    b->page = page;
-    b->most = (KEYS + page - 1) / page;
-    b->kv = b->most * page;
-    b->pool = SEQS * b->most + 2;
-    b->by_token = by_token;
-    b->used[0] = (int32_t)(b->kv - 1); /* the last page has a place left */
-    b->used[2] = (int32_t)(b->kv / 2 + 1);
+    paged_open(&b->p, KEYS, page, by_token);
     for (size_t i = 0; i < sizeof b->q / sizeof *b->q; i++)
         b->q[i] = sin(0.7 * (double)i);
     for (int t = 0; t < 2; t++)
-        for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->kv * D; i++)
+        for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->p.kv * D; i++)
             b->k[t][i] = sin(1.3 * (double)i + t);
     for (int i = 0; i < SEQS * Q; i++)
         b->gain[i] = 1 + 0.1 * i;
@@ -123,36 +97,33 @@ static void set_args(struct bench *b, enum form form, int64_t first, int64_t n)
 {
     const int64_t rows = form == PACKED ? 1 : n;
     const int64_t tokens = form == PACKED ? n * Q : Q;
-    const int64_t keys = n * 0 + b->kv;
-    b->n = 0;
-    add(b, "q", b->q + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
+    const int64_t keys = n * 0 + b->p.kv;
+    b->p.n = 0;
+    paged_add(&b->p, "q", b->q + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
     for (int t = 0; t < 2; t++) {
         const char *name = t ? "v" : "k";
         if (form == DENSE) {
-            add(b, name, b->k[t] + first * H_KV * b->kv * D, LATHE_F64, 4, (int64_t[]){n, H_KV, keys, D});
+            paged_add(&b->p, name, b->k[t] + first * H_KV * b->p.kv * D, LATHE_F64, 4,
+                      (int64_t[]){n, H_KV, keys, D});
             continue;
         }
-        lathe_arg *a = add(b, name, b->paged[t], LATHE_F64, 4, (int64_t[]){b->pool, H_KV, b->page, D});
-        const int64_t stride[4] = {H_KV * b->page * D, b->by_token ? D : b->page * D,
-                                   b->by_token ? H_KV * D : D, 1};
-        memcpy(b->stride[b->n - 1], stride, sizeof stride);
-        a->strides = b->stride[b->n - 1];
+        paged_add_pool(&b->p, name, b->paged[t]);
     }
-    add(b, "o", b->o + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
-    add(b, "lse", b->lse + first * H * Q, LATHE_F64, 3, (int64_t[]){rows, H, tokens});
-    add(b, "doc", b->doc + first * b->kv, LATHE_I32, 2, (int64_t[]){n, keys});
-    add(b, "slope", b->slope + first * H, LATHE_F64, 2, (int64_t[]){n, H});
-    add(b, "bias", b->bias, LATHE_F64, 2, (int64_t[]){H, keys});
-    add(b, "gain", b->gain + first * Q, LATHE_F64, 2, (int64_t[]){rows, tokens});
-    add(b, "used_kv", b->used + first, LATHE_I32, 1, (int64_t[]){n});
+    paged_add(&b->p, "o", b->o + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
+    paged_add(&b->p, "lse", b->lse + first * H * Q, LATHE_F64, 3, (int64_t[]){rows, H, tokens});
+    paged_add(&b->p, "doc", b->doc + first * b->p.kv, LATHE_I32, 2, (int64_t[]){n, keys});
+    paged_add(&b->p, "slope", b->slope + first * H, LATHE_F64, 2, (int64_t[]){n, H});
+    paged_add(&b->p, "bias", b->bias, LATHE_F64, 2, (int64_t[]){H, keys});
+    paged_add(&b->p, "gain", b->gain + first * Q, LATHE_F64, 2, (int64_t[]){rows, tokens});
+    paged_add(&b->p, "used_kv", b->p.used + first, LATHE_I32, 1, (int64_t[]){n});
     if (form != DENSE)
-        add(b, "pages", b->pages + first * b->most, LATHE_I32, 2, (int64_t[]){n, b->most});
+        paged_add(&b->p, "pages", b->pages + first * b->p.most, LATHE_I32, 2, (int64_t[]){n, b->p.most});
 }
 
 static lathe_status run(struct bench *b)
 {
     b->err = (lathe_error){0};
-    return host_forward(b->ir, &b->sig, b->arg, b->n, NULL, 0, &b->err);
+    return host_forward(b->ir, &b->sig, b->p.arg, b->p.n, NULL, 0, &b->err);
 }
 
 static void run_well(struct bench *b)
@@ -196,7 +167,7 @@ TEST(packed_queries_have_pages_too)
     static double packed[SEQS * H * Q * D];
     open_bench(&b, 3, false);
     set_args(&b, PACKED, 0, SEQS);
-    add(&b, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    paged_add(&b.p, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
     run_well(&b);
     memcpy(packed, b.o, sizeof packed);
     for (int64_t s = 0; s < SEQS; s += 2) {
@@ -204,23 +175,23 @@ TEST(packed_queries_have_pages_too)
         static double o[H * 10 * D];
         static int64_t stride[4] = {0, SEQS * Q * D, D, 1};
         set_args(&b, PAGED, s, 1);
-        for (int i = 0; i < b.n; i++)
-            if (strcmp(b.arg[i].name, "q") == 0) {
-                b.arg[i].data = b.q + cu[s] * D;
-                b.arg[i].strides = stride;
-                b.shape[i][2] = tokens;
-            } else if (strcmp(b.arg[i].name, "o") == 0) {
-                b.arg[i].data = o;
-                b.shape[i][2] = tokens;
-            } else if (strcmp(b.arg[i].name, "lse") == 0) {
-                b.shape[i][2] = tokens;
-            } else if (strcmp(b.arg[i].name, "gain") == 0) {
-                b.arg[i].data = b.gain + cu[s];
-                b.shape[i][1] = tokens;
-            } else if (strcmp(b.arg[i].name, "slope") == 0 || strcmp(b.arg[i].name, "doc") == 0) {
-                b.shape[i][0] = 1;
+        for (int i = 0; i < b.p.n; i++)
+            if (strcmp(b.p.arg[i].name, "q") == 0) {
+                b.p.arg[i].data = b.q + cu[s] * D;
+                b.p.arg[i].strides = stride;
+                b.p.shape[i][2] = tokens;
+            } else if (strcmp(b.p.arg[i].name, "o") == 0) {
+                b.p.arg[i].data = o;
+                b.p.shape[i][2] = tokens;
+            } else if (strcmp(b.p.arg[i].name, "lse") == 0) {
+                b.p.shape[i][2] = tokens;
+            } else if (strcmp(b.p.arg[i].name, "gain") == 0) {
+                b.p.arg[i].data = b.gain + cu[s];
+                b.p.shape[i][1] = tokens;
+            } else if (strcmp(b.p.arg[i].name, "slope") == 0 || strcmp(b.p.arg[i].name, "doc") == 0) {
+                b.p.shape[i][0] = 1;
             }
-        b.arg[0].strides = stride;
+        b.p.arg[0].strides = stride;
         const lathe_status status = run(&b);
         CHECK_STR(b.err.text, "");
         CHECK_EQ(status, LATHE_OK);
@@ -235,9 +206,9 @@ TEST(packed_queries_have_pages_too)
 
 static lathe_arg *arg_of(struct bench *b, const char *name)
 {
-    for (int i = 0; i < b->n; i++)
-        if (strcmp(b->arg[i].name, name) == 0)
-            return &b->arg[i];
+    for (int i = 0; i < b->p.n; i++)
+        if (strcmp(b->p.arg[i].name, name) == 0)
+            return &b->p.arg[i];
     CHECK(false);
     return NULL;
 }
@@ -294,9 +265,9 @@ TEST(wrong_pages_are_refused)
     check_refused(&b,
                   "argument 'pages': expected pages from 0 to 13, given -1 for keys 48 to 62 of sequence 0");
     b.pages[3] = 0;
-    b.used[1] = 65;
+    b.p.used[1] = 65;
     check_refused(&b, "argument 'used_kv': expected lengths from 0 to the 64 keys of sequence 1, given 65");
-    b.used[1] = 0;
+    b.p.used[1] = 0;
     arg_of(&b, "pages")->shape = two;
     check_refused(&b, "argument 'pages': expected shape [seqs=3,most], given [2,4]");
     set_args(&b, PAGED, 0, SEQS);
@@ -306,21 +277,21 @@ TEST(wrong_pages_are_refused)
     arg_of(&b, "pages")->data = NULL;
     check_refused(&b, "argument 'k': expected shape");
     set_args(&b, PACKED, 0, SEQS);
-    add(&b, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
-    add(&b, "cu_kv", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    paged_add(&b.p, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    paged_add(&b.p, "cu_kv", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
     check_refused(&b, "argument 'cu_kv': keys in pages have no places among all keys");
     set_args(&b, PAGED, 0, SEQS);
     memcpy(arg_of(&b, "k")->data, b.paged[0], 0);
-    b.shape[1][2] = b.shape[2][2] = 300;
+    b.p.shape[1][2] = b.p.shape[2][2] = 300;
     arg_of(&b, "k")->strides = arg_of(&b, "v")->strides = NULL;
     check_refused(&b, "argument 'pages': expected pages of 1 to 256 keys, given page=300");
-    b.shape[1][2] = b.shape[2][2] = 0;
+    b.p.shape[1][2] = b.p.shape[2][2] = 0;
     check_refused(&b, "problem: expected page >= 1, given page=0");
-    b.shape[1][2] = b.shape[2][2] = 16;
-    b.shape[1][0] = b.shape[2][0] = 0;
+    b.p.shape[1][2] = b.p.shape[2][2] = 16;
+    b.p.shape[1][0] = b.p.shape[2][0] = 0;
     check_refused(&b, "problem: expected pool >= 1, given pool=0");
-    b.shape[1][0] = b.shape[2][0] = b.pool;
-    b.shape[2][2] = 15;
+    b.p.shape[1][0] = b.p.shape[2][0] = b.p.pool;
+    b.p.shape[2][2] = 15;
     check_refused(&b, "argument 'v': expected shape [pool=14,h_kv=2,page=16,d_v], given [14,2,15,8]");
     ir_free(b.ir);
 }

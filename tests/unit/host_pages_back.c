@@ -6,13 +6,14 @@
 #include "check.h"
 #include "loaded.h"
 #include "gen/gen.h"
+#include "pages_call.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { SEQS = 3, H = 4, H_KV = 2, Q = 5, D = 8, KEYS = 40, MOST_KEYS = 256, POOL_ROWS = 1300 };
+enum { KEYS = 40, MOST_KEYS = 256, POOL_ROWS = 1300 };
 static const char TEXT[] = "return attention {\n"
                            "  inputs = { bias = tensor('f32', 'h', 'kv', { grad = true }), own = "
                            "tensor('f32', 'b', 'kv', { grad = true }),\n"
@@ -33,49 +34,21 @@ enum { K, V, TENSORS };
 struct bench {
     struct ir *ir;
     struct signature sig;
-    int64_t page, most, kv, pool;
-    bool by_token; /* tokens before heads, in pools */
+    struct paged p;
     double q[H * SEQS * Q * D], dout[H * SEQS * Q * D], dq[H * SEQS * Q * D];
     double rows[TENSORS][SEQS * H_KV * MOST_KEYS * D], drows[TENSORS][SEQS * H_KV * MOST_KEYS * D];
     double pages_of[TENSORS][POOL_ROWS * H_KV * D], dpages[TENSORS][POOL_ROWS * H_KV * D];
     double bias[H * MOST_KEYS], own[SEQS * MOST_KEYS], slope[SEQS];
     double dbias[H * MOST_KEYS], down[SEQS * MOST_KEYS], dslope[SEQS];
-    int32_t used[SEQS], table[SEQS * MOST_KEYS], cu[SEQS + 1];
-    int64_t shape[24][4], stride[24][4];
-    lathe_arg arg[24];
-    int n;
+    int32_t table[SEQS * MOST_KEYS], cu[SEQS + 1];
 };
-
-static lathe_arg *add(struct bench *b, const char *name, void *data, lathe_dtype dtype, int ndim,
-                      const int64_t *shape)
-{
-    lathe_arg *a = &b->arg[b->n];
-    memcpy(b->shape[b->n], shape, (size_t)ndim * sizeof *shape);
-    *a = (lathe_arg){name, data, dtype, ndim, b->shape[b->n], NULL};
-    b->n++;
-    return a;
-}
-
-static void add_strided(struct bench *b, const char *name, double *data, const int64_t *shape,
-                        const int64_t *stride)
-{
-    lathe_arg *a = add(b, name, data, LATHE_F64, 4, shape);
-    memcpy(b->stride[b->n - 1], stride, sizeof b->stride[0]);
-    a->strides = b->stride[b->n - 1];
-}
-
-static int64_t place(const struct bench *b, int64_t page, int64_t h, int64_t row)
-{
-    return ((page * (b->by_token ? b->page : H_KV) + (b->by_token ? row : h)) *
-                (b->by_token ? H_KV : b->page) +
-            (b->by_token ? h : row)) *
-           D;
-}
 
 /* Where key `token` of sequence s lies; -1: it is not in use. */
 static int64_t place_of_key(const struct bench *b, int64_t s, int64_t h, int64_t token)
 {
-    return token < b->used[s] ? place(b, b->table[s * b->most + token / b->page], h, token % b->page) : -1;
+    return token < b->p.used[s]
+               ? paged_place(&b->p, b->table[s * b->p.most + token / b->p.page], h, token % b->p.page)
+               : -1;
 }
 
 static void fill(double *x, size_t n, double step)
@@ -89,20 +62,14 @@ static void open_bench(struct bench *b, int64_t page, bool by_token, int64_t sha
 {
     memset(b, 0, sizeof *b);
     b->ir = load_signed(TEXT, LATHE_BACKWARD, &b->sig);
-    b->page = page;
-    b->most = (KEYS + page - 1) / page;
-    b->kv = b->most * page;
-    b->pool = SEQS * b->most + 2;
-    b->by_token = by_token;
-    b->used[0] = (int32_t)(b->kv - 1);
-    b->used[2] = (int32_t)(b->kv / 2 + 1);
+    paged_open(&b->p, KEYS, page, by_token);
     for (int s = 0; s <= SEQS; s++)
         b->cu[s] = s * Q;
     for (int64_t s = 0; s < SEQS; s++)
-        for (int64_t m = 0; m < b->most; m++)
-            b->table[s * b->most + m] = m * page >= b->used[s] ? -5
-                                        : s == 2 && m < shared ? (int32_t)(1 + m * SEQS)
-                                                               : (int32_t)(1 + m * SEQS + s);
+        for (int64_t m = 0; m < b->p.most; m++)
+            b->table[s * b->p.most + m] = m * page >= b->p.used[s] ? -5
+                                          : s == 2 && m < shared   ? (int32_t)(1 + m * SEQS)
+                                                                   : (int32_t)(1 + m * SEQS + s);
     fill(b->q, sizeof b->q / sizeof *b->q, 0.7);
     fill(b->dout, sizeof b->q / sizeof *b->q, 1.1);
     fill(b->bias, sizeof b->bias / sizeof *b->bias, 0.3);
@@ -110,8 +77,8 @@ static void open_bench(struct bench *b, int64_t page, bool by_token, int64_t sha
     fill(b->slope, SEQS, 0.1);
     for (int t = 0; t < TENSORS; t++) {
         fill(b->pages_of[t], sizeof b->pages_of[t] / sizeof(double), 1.3 + t);
-        for (int64_t i = 0; i < SEQS * H_KV * b->kv; i++) {
-            const int64_t from = place_of_key(b, i / b->kv / H_KV, i / b->kv % H_KV, i % b->kv);
+        for (int64_t i = 0; i < SEQS * H_KV * b->p.kv; i++) {
+            const int64_t from = place_of_key(b, i / b->p.kv / H_KV, i / b->p.kv % H_KV, i % b->p.kv);
             for (int d = 0; d < D; d++)
                 b->rows[t][i * D + d] = from < 0 ? (double)NAN : b->pages_of[t][from + d];
         }
@@ -123,38 +90,40 @@ static void set_args(struct bench *b, enum form form)
     const int64_t queries[4] = {form == PACKED ? 1 : SEQS, H, form == PACKED ? SEQS * Q : Q, D};
     const int64_t in_packed[4] = {Q * D, SEQS * Q * D, D, 1}; /* one memory for both */
     const bool paged = form != IN_ROWS;
-    const int64_t keys[4] = {paged ? b->pool : SEQS, H_KV, paged ? b->page : b->kv, D};
-    const int64_t in_pool[4] = {H_KV * b->page * D, b->by_token ? D : b->page * D, b->by_token ? H_KV * D : D,
-                                1};
-    const int64_t in_rows[4] = {H_KV * b->kv * D, b->kv * D, D, 1};
-    const int64_t *const in = paged ? in_pool : in_rows;
-    b->n = 0;
+    const int64_t keys[4] = {SEQS, H_KV, b->p.kv, D};
+    const int64_t in_rows[4] = {H_KV * b->p.kv * D, b->p.kv * D, D, 1};
+    double *const of_rows[] = {b->rows[K], b->rows[V], b->drows[K], b->drows[V]};
+    double *const of_pages[] = {b->pages_of[K], b->pages_of[V], b->dpages[K], b->dpages[V]};
+    b->p.n = 0;
     memset(b->dpages, 0xff, sizeof b->dpages); /* NaN */
     memset(b->drows, 0xff, sizeof b->drows);
-    add_strided(b, "q", b->q, queries, in_packed);
-    add_strided(b, "do", b->dout, queries, in_packed);
-    add_strided(b, "dq", b->dq, queries, in_packed);
-    add_strided(b, "k", paged ? b->pages_of[K] : b->rows[K], keys, in);
-    add_strided(b, "v", paged ? b->pages_of[V] : b->rows[V], keys, in);
-    add_strided(b, "dk", paged ? b->dpages[K] : b->drows[K], keys, in);
-    add_strided(b, "dv", paged ? b->dpages[V] : b->drows[V], keys, in);
-    add(b, "bias", b->bias, LATHE_F64, 2, (int64_t[]){H, b->kv});
-    add(b, "dbias", b->dbias, LATHE_F64, 2, (int64_t[]){H, b->kv});
-    add(b, "own", b->own, LATHE_F64, 2, (int64_t[]){SEQS, b->kv});
-    add(b, "down", b->down, LATHE_F64, 2, (int64_t[]){SEQS, b->kv});
-    add(b, "slope", b->slope, LATHE_F64, 1, (int64_t[]){SEQS});
-    add(b, "dslope", b->dslope, LATHE_F64, 1, (int64_t[]){SEQS});
-    add(b, "used_kv", b->used, LATHE_I32, 1, (int64_t[]){SEQS});
+    paged_add_strided(&b->p, "q", b->q, queries, in_packed);
+    paged_add_strided(&b->p, "do", b->dout, queries, in_packed);
+    paged_add_strided(&b->p, "dq", b->dq, queries, in_packed);
+    for (int t = 0; t < 4; t++) {
+        static const char *const NAME[] = {"k", "v", "dk", "dv"};
+        if (paged)
+            paged_add_pool(&b->p, NAME[t], of_pages[t]);
+        else
+            paged_add_strided(&b->p, NAME[t], of_rows[t], keys, in_rows);
+    }
+    paged_add(&b->p, "bias", b->bias, LATHE_F64, 2, (int64_t[]){H, b->p.kv});
+    paged_add(&b->p, "dbias", b->dbias, LATHE_F64, 2, (int64_t[]){H, b->p.kv});
+    paged_add(&b->p, "own", b->own, LATHE_F64, 2, (int64_t[]){SEQS, b->p.kv});
+    paged_add(&b->p, "down", b->down, LATHE_F64, 2, (int64_t[]){SEQS, b->p.kv});
+    paged_add(&b->p, "slope", b->slope, LATHE_F64, 1, (int64_t[]){SEQS});
+    paged_add(&b->p, "dslope", b->dslope, LATHE_F64, 1, (int64_t[]){SEQS});
+    paged_add(&b->p, "used_kv", b->p.used, LATHE_I32, 1, (int64_t[]){SEQS});
     if (paged)
-        add(b, "pages", b->table, LATHE_I32, 2, (int64_t[]){SEQS, b->most});
+        paged_add(&b->p, "pages", b->table, LATHE_I32, 2, (int64_t[]){SEQS, b->p.most});
     if (form == PACKED)
-        add(b, "cu_q", b->cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+        paged_add(&b->p, "cu_q", b->cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
 }
 
 static void run_well(struct bench *b)
 {
     lathe_error err = {.status = LATHE_OK};
-    const lathe_status status = host_backward(b->ir, &b->sig, b->arg, b->n, &err);
+    const lathe_status status = host_backward(b->ir, &b->sig, b->p.arg, b->p.n, &err);
     CHECK_STR(err.text, "");
     CHECK_EQ(status, LATHE_OK);
 }
@@ -165,14 +134,14 @@ static void check_pools(const struct bench *b)
     static double sum[POOL_ROWS * H_KV * D];
     for (int t = 0; t < TENSORS; t++) {
         memset(sum, 0, sizeof sum);
-        for (int64_t i = 0; i < SEQS * H_KV * b->kv; i++) {
-            const int64_t to = place_of_key(b, i / b->kv / H_KV, i / b->kv % H_KV, i % b->kv);
+        for (int64_t i = 0; i < SEQS * H_KV * b->p.kv; i++) {
+            const int64_t to = place_of_key(b, i / b->p.kv / H_KV, i / b->p.kv % H_KV, i % b->p.kv);
             for (int d = 0; d < D && to >= 0; d++)
                 sum[to + d] += b->drows[t][i * D + d];
         }
-        for (int64_t i = 0; i < b->pool * H_KV * b->page * D; i++)
+        for (int64_t i = 0; i < b->p.pool * H_KV * b->p.page * D; i++)
             CHECK(b->dpages[t][i] == sum[i]);
-        CHECK(sum[place(b, 1, 0, 0)] != 0);
+        CHECK(sum[paged_place(&b->p, 1, 0, 0)] != 0);
     }
 }
 
@@ -238,13 +207,13 @@ static union {
 /* Arguments as bf16, those of inputs as f32; or doubles that have such values. */
 static void use_halves(struct bench *b, bool as_doubles)
 {
-    for (int i = 0; i < b->n; i++) {
-        double *from = b->arg[i].data;
-        const bool half = b->arg[i].ndim == 4;
+    for (int i = 0; i < b->p.n; i++) {
+        double *from = b->p.arg[i].data;
+        const bool half = b->p.arg[i].ndim == 4;
         int64_t n = 1;
-        for (int d = 0; d < b->arg[i].ndim; d++)
-            n *= b->arg[i].shape[d];
-        if (b->arg[i].dtype != LATHE_F64)
+        for (int d = 0; d < b->p.arg[i].ndim; d++)
+            n *= b->p.arg[i].shape[d];
+        if (b->p.arg[i].dtype != LATHE_F64)
             continue;
         for (int64_t k = 0; k < n; k++) {
             const uint32_t bits = bits_of(from[k]);
@@ -257,8 +226,8 @@ static void use_halves(struct bench *b, bool as_doubles)
         }
         if (as_doubles)
             continue;
-        b->arg[i].dtype = half ? LATHE_BF16 : LATHE_F32;
-        b->arg[i].data = &narrow[i];
+        b->p.arg[i].dtype = half ? LATHE_BF16 : LATHE_F32;
+        b->p.arg[i].data = &narrow[i];
     }
 }
 
@@ -289,9 +258,9 @@ TEST(sums_of_a_page_are_rounded_once)
     memcpy(exact, b.dpages, sizeof exact);
     use_halves(&b, false);
     run_well(&b);
-    CHECK_STR(b.arg[DK].name, "dk");
-    check_rounded_once(narrow[DK].half, exact[K], b.pool * H_KV * b.page * D);
-    check_rounded_once(narrow[DV].half, exact[V], b.pool * H_KV * b.page * D);
+    CHECK_STR(b.p.arg[DK].name, "dk");
+    check_rounded_once(narrow[DK].half, exact[K], b.p.pool * H_KV * b.p.page * D);
+    check_rounded_once(narrow[DV].half, exact[V], b.p.pool * H_KV * b.p.page * D);
     ir_free(b.ir);
 }
 
@@ -302,10 +271,10 @@ static void use_codes(struct bench *b, bool as_doubles)
     static const lathe_dtype DTYPE[TENSORS] = {LATHE_F8_E4M3, LATHE_I8};
     enum { FIRST = 3 }; /* among the arguments */
     for (int t = 0; t < TENSORS; t++) {
-        lathe_arg *const a = &b->arg[FIRST + t];
+        lathe_arg *const a = &b->p.arg[FIRST + t];
         double *const from = a->data;
         CHECK_STR(a->name, t == K ? "k" : "v");
-        for (int64_t i = 0; i < b->pool * H_KV * b->page * D; i++) {
+        for (int64_t i = 0; i < b->p.pool * H_KV * b->p.page * D; i++) {
             dtype_store(DTYPE[t], codes[t], i, from[i]);
             if (as_doubles)
                 from[i] = dtype_load(DTYPE[t], codes[t], i);
