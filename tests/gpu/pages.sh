@@ -6,38 +6,23 @@
 # and synccheck of the same. time: pages of 16 to 256 keys beside contiguous ones. From the environment: PYTHON, CACHE.
 # Exit code 0: nothing failed, 77: no GPU here.
 set -u
-if [ $# -lt 2 ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
-    exit 2
-fi
-build=$1
-logs=$2
-shift 2
+. "$(dirname "$0")/begin.sh"
 [ $# -gt 0 ] || set -- prove sanitize time
-mkdir -p "$logs" || exit 1
-cache=${CACHE:-${TMPDIR:-/tmp}/lathe-gpu-cache}
 tests=$build/lathe_gpu_tests
 hopper=attention_fwd_sm90,attention_bwd_sm90
-portable=attention_fwd_sm80,attention_bwd_sm80
-failed=0
 
 # step NAME TEMPLATES SECONDS COMMAND...
 step() {
-    name=$1
+    step=$1
     templates=$2
-    seconds=$3
+    limit=$3
     shift 3
-    if [ -n "$templates" ]; then
-        LATHE_TEMPLATE=$templates timeout "$seconds" "$@" >"$logs/$name.log" 2>&1
-    else
-        timeout "$seconds" "$@" >"$logs/$name.log" 2>&1
-    fi
-    status=$?
-    echo "$name: exit code $status; $(grep -E 'passed|SUMMARY|us ' "$logs/$name.log" | tail -n 1)"
+    [ -z "$templates" ] || set -- env LATHE_TEMPLATE="$templates" "$@"
+    run_logged "$step" "$limit" "$@"
+    echo "$step: exit code $status; $(grep -E 'passed|SUMMARY|us ' "$logs/$step.log" | tail -n 1)"
     if [ "$status" -eq 77 ]; then
         exit 77
     fi
-    [ "$status" -eq 0 ] || failed=$((failed + 1))
 }
 
 for part in "$@"; do

@@ -6,18 +6,8 @@
 # compiled kernels that outlives the run). Exit code 0: nothing failed,
 # 77: no GPU here. A compact summary comes last.
 set -u
-if [ $# -lt 2 ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
-    exit 2
-fi
-build=$1
-logs=$2
-shift 2
+. "$(dirname "$0")/begin.sh"
 [ $# -gt 0 ] || set -- all
-mkdir -p "$logs" || exit 1
-cache=${CACHE:-${TMPDIR:-/tmp}/lathe-gpu-cache}
-mkdir -p "$cache" || exit 1
-failed=0
 summary=$logs/summary.txt
 : >"$summary"
 
@@ -37,14 +27,10 @@ find_file() { # find_file NAME: in the build folder
     find "$build" -name "$1" -not -path '*/CMakeFiles/*' 2>/dev/null | head -n 1
 }
 
-# run_part NAME SECONDS COMMAND...: log to LOGS/NAME.log, note the exit code.
+# run_part NAME SECONDS COMMAND...: run_logged, and how it went.
 run_part() {
-    name=$1
-    seconds=$2
-    shift 2
     started=$(date +%s)
-    timeout "$seconds" "$@" >"$logs/$name.log" 2>&1
-    status=$?
+    run_logged "$@"
     took=$(($(date +%s) - started))
     case $status in
     0) say "$name: passed (${took} s)" ;;
@@ -52,11 +38,9 @@ run_part() {
     124) say "$name: FAILED, stopped after ${seconds} s" ;;
     *) say "$name: FAILED with exit code $status (${took} s)" ;;
     esac
-    [ "$status" -eq 0 ] || [ "$status" -eq 77 ] || failed=$((failed + 1))
     return "$status"
 }
 
-portable=attention_fwd_sm80,attention_bwd_sm80
 tests=$(find_file lathe_gpu_tests)
 library=$(find_file 'liblathe.so')
 if [ -z "$tests" ]; then
