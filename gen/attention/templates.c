@@ -367,7 +367,6 @@ const struct template_row attention_templates[] = {
                 .only = FEATURE(V_IS_K)},
      .isa = ISA_SM90A,
      .attention = &attention_latent_sm90,
-     .unproven = "no GPU has run it yet, so it is taken by its name alone",
      BACKWARD},
     {.name = "attention_bwd_slices",
      .file = "attention/backward/slices.cuh",

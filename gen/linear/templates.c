@@ -11,33 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No GPU has run chunks that leave states behind tokens; once one has, this is `return true`. */
-static bool keeps_proven(const struct kernel_request *r, const struct plan *plan, char *why)
-{
-    if (strstr(r->device->template_name, plan->row->name))
-        return true;
-    snprintf(why, REASON_BYTES,
-             "states behind tokens are given, which it has not been proven with on a GPU; asked for by its "
-             "name it leaves those behind every %d-th token of a sequence and behind the last, and sequences "
-             "that have others go token by token",
-             plan->row->linear->keeps_every);
-    return false;
-}
-
-/* Nor the delta rule in chunks forward with more value channels, which linear_recurrent has; the same. */
-static bool wide_proven(const struct kernel_request *r, const struct plan *plan, char *why)
-{
-    enum { TRIED = 256 };
-    const bool other = !plan->row->linear->one_by_one && plan->row->linear != &linear_additive;
-    if (r->pass != LATHE_FORWARD || r->problem->dim[SYM_D_V] <= TRIED || !other ||
-        strstr(r->device->template_name, plan->row->name))
-        return true;
-    snprintf(why, REASON_BYTES,
-             "d_v is above %d, which it has not been proven with on a GPU; asked for by its name it takes it",
-             TRIED);
-    return false;
-}
-
 static void tell_kept(struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
@@ -59,9 +32,7 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     const bool keeps = problem_has_named(r->sig, r->problem, "states_index");
     if (r->pass == LATHE_BACKWARD && !plan_gradients_exist(r, why))
         return false;
-    if (keeps && plan->row->linear->keeps_every > 0 && !keeps_proven(r, plan, why))
-        return false;
-    if (!wide_proven(r, plan, why) || !plan->row->linear->sizes(r, plan, why))
+    if (!plan->row->linear->sizes(r, plan, why))
         return false;
     if (keeps)
         tell_kept(plan);

@@ -203,9 +203,13 @@ TEST(wide_head_dims_and_values_in_keys_have_gradients_on_every_gpu)
     static const char *const TILE[] = {"64x64w4p1s2", "64x64w4p1s2", "32x64w4p1s2"};
     struct plan plan;
     lathe_error err;
+    CHECK_EQ(asked(MLA, LATHE_BACKWARD, &H100, "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_latent_sm90");
     for (size_t i = 0; i < sizeof DEVICE / sizeof *DEVICE; i++) {
+        const struct device slices = asking_for(DEVICE[i], "attention_bwd_slices");
         CHECK_EQ(
-            asked(MLA, LATHE_BACKWARD, DEVICE[i], "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512", &plan, &err),
+            asked(MLA, LATHE_BACKWARD, &slices, "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512", &plan, &err),
             LATHE_OK);
         CHECK_STR(err.text, "");
         CHECK_STR(plan.row->name, "attention_bwd_slices");
@@ -224,8 +228,7 @@ TEST(wide_head_dims_and_values_in_keys_have_gradients_on_every_gpu)
     CHECK_HAS(plan.reason, "the forward kernel runs first");
 }
 
-/* No GPU has run it, so the slices are taken where it is not asked for. */
-TEST(absorbed_gradients_by_wgmma_are_asked_for)
+TEST(absorbed_gradients_go_by_wgmma)
 {
     static const char LATENT[] = "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512";
     static const char DOCUMENTS[] =
@@ -385,7 +388,7 @@ TEST(a_second_pair_of_a_cache_and_of_packed_sequences_is_read)
         {LATHE_FORWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm90", 64},
         {LATHE_FORWARD, "dtype=f32,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm80", 0},
         {LATHE_FORWARD, "dtype=f32,b=2,h=16,q=64,kv=4096,d=128,d2=64,used_kv=i32", "attention_fwd_sm80", 0},
-        {LATHE_BACKWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_bwd_sm80", 0},
+        {LATHE_BACKWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_bwd_wide_sm90", 0},
     };
     struct plan plan;
     lathe_error err;
@@ -417,7 +420,7 @@ TEST(gradients_of_a_second_pair_have_a_kernel_on_every_gpu)
         {APART, &H100, "dtype=f32,h=16,q=2048,d=64,d2=64,d_v=64", "attention_bwd_sm80"},
         {APART, &A100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", "attention_bwd_sm80"},
         {APART, &RTX4090, "dtype=f16,h=16,q=2048,d=512,d2=64,d_v=512", "attention_bwd_slices"},
-        {PAIR, &H100, "dtype=bf16,h=16,h_kv=1,q=2048,d=512,d2=64,d_v=512", "attention_bwd_slices"},
+        {PAIR, &H100, "dtype=bf16,h=16,h_kv=1,q=2048,d=512,d2=64,d_v=512", "attention_bwd_latent_sm90"},
     };
     struct plan plan;
     lathe_error err;

@@ -299,19 +299,7 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
     return plan_back_with(r, plan, why, take_narrow_tile);
 }
 
-/* No GPU has run its packed sequences: once one has, this function goes. */
-static bool wide_is_proven(const struct kernel_request *r, char *why)
-{
-    if (!attention_has_sequences(r) || strstr(r->device->template_name, "attention_bwd_wide_sm90"))
-        return true;
-    snprintf(
-        why, REASON_BYTES,
-        "cu_q is given, which it has not been proven with on a GPU; it takes packed sequences where it is "
-        "asked for by its name");
-    return false;
-}
-
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return wide_is_proven(r, why) && plan_back_with(r, plan, why, take_wide_tile);
+    return plan_back_with(r, plan, why, take_wide_tile);
 }
