@@ -216,7 +216,10 @@ static lathe_status check_chunks(const struct signature *sig, const struct probl
             "argument 'kv_step': expected 'kv_chunk', 1 or more, keys or more, given kv_step=%" PRId64
             " and kv_chunk=%" PRId64,
             k.step, k.chunk);
-    if (k.start >= 0 && (n == 0 || lathe__place_of_key(&k, n - 1) < p->dim[SYM_ALL_KV]))
+    if (k.start < 0)
+        return lathe__fail(err, LATHE_ARG, "argument 'kv_start': expected 0 or more, given %" PRId64,
+                           k.start);
+    if (n == 0 || lathe__place_of_key(&k, n - 1) < p->dim[SYM_ALL_KV])
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,
                        "argument 'kv_start': expected that the last of %" PRId64

@@ -467,6 +467,14 @@ TEST(wrong_chunks_have_their_sentence)
         4, 10,
         "argument 'kv_start': expected that the last of 12 keys, in chunks of 4 every 10, is one of "
         "len_kv=23, given kv_start=0, where it is key 23");
+    open_bench(&b, "document"); /* its last key is one of all, and its first is not */
+    const struct part ahead = {0, 12, 0, H, NULL, NULL, false};
+    b.kv_chunk = 4;
+    b.kv_step = 8;
+    b.wrong_kv = -1;
+    CHECK_EQ(run_part(&b, LATHE_FORWARD, &ahead, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "argument 'kv_start': expected 0 or more, given -1");
+    close_bench(&b);
     open_bench(&b, "causal");
     struct call c = {0};
     for (int i = 0; i < b.n; i++)

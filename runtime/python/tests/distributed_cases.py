@@ -221,6 +221,8 @@ def refusals():
     apart = {"order": "interleaved", "interleave": 3}
     refused_alike(wrong, "chunks of 3 of all 8 tokens leave ranks [5, 3] of them; given [4, 4]", "full", (q, q, q),
                   {"queries": "whole", **apart})  # fmt: skip
+    refused_alike(wrong, "interleave: expected the tokens of a chunk, 1 to 1073741823, given 1073741824", "full",
+                  (q, q, q), {"queries": "whole", "order": "interleaved", "interleave": 2**30})  # fmt: skip
     refused_alike(no, "'gather': interleaved shards are of caches", "full", (q, q, q),
                   {"scheme": "gather", "order": "interleaved", "interleave": 4})  # fmt: skip
     refused_alike(wrong, "'kv_step': the scheme says which", "full", (q, q, q), {}, kv_step=4)

@@ -117,6 +117,8 @@ def test_interleaved_keys_that_are_refused(rng):
         sharded(placed)(q, k, v)
     with pytest.raises(lathe.ArgumentError, match="interleave: expected the keys of a chunk, 1 or more, beside keys="):
         lathe.jax.wrap("causal", interleave=4)
+    with pytest.raises(lathe.ArgumentError, match="1 or more, beside keys=, or 0, given True"):
+        lathe.jax.wrap("causal", keys="s", interleave=True)
 
 
 def test_keys_of_half_precision_and_tokens_before_heads(rng):

@@ -55,7 +55,7 @@ def wrap(
 
 
 def _make(op: Op, layout: str, results: tuple[str, ...], keys: Axes, states: Axes, interleave: int) -> Function:
-    if not isinstance(interleave, int) or interleave < 0 or (interleave and keys is None):
+    if type(interleave) is not int or interleave < 0 or (interleave and keys is None):
         raise c.ArgumentError(f"interleave: expected the keys of a chunk, 1 or more, beside keys=, or 0, given "
                               f"{interleave!r}")  # fmt: skip
     if keys is not None and states is not None:

@@ -9,6 +9,7 @@ import torch
 from ... import _library as c
 
 ORDERS = ("contiguous", "zigzag", "interleaved")
+I32_MOST = 2**31 - 1  # as lathe_dist.h has it: the chunks of all ranks are so many tokens at most
 
 
 class Run(NamedTuple):
@@ -62,6 +63,8 @@ def _zigzag(lengths):
 
 def _interleaved(lengths, chunk: int):
     ranks, total = len(lengths), sum(lengths)
+    if chunk > I32_MOST // ranks:
+        raise c.ArgumentError(f"interleave: expected the tokens of a chunk, 1 to {I32_MOST // ranks}, given {chunk}")
     wanted = chunked(total, ranks, chunk)
     if tuple(lengths) != wanted:
         raise c.ArgumentError(f"order: chunks of {chunk} of all {total} tokens leave ranks {list(wanted)} of them; "
@@ -79,7 +82,7 @@ def chunked(total: int, ranks: int, chunk: int) -> tuple[int, ...]:
 def check_order(order: str, chunk: int) -> None:
     if order not in ORDERS:
         raise c.ArgumentError(f"order: expected one of {', '.join(ORDERS)}, given {order!r}")
-    if not isinstance(chunk, int) or (chunk < 1 if order == "interleaved" else chunk != 0):
+    if type(chunk) is not int or (chunk < 1 if order == "interleaved" else chunk != 0):
         beside = "the tokens of a chunk, 1 or more, beside" if order == "interleaved" else "0 beside"
         raise c.ArgumentError(f"interleave: expected {beside} order={order!r}, given {chunk!r}")
 
