@@ -7,7 +7,10 @@
 #include "gen/linear/lower.h"
 #include "gen/linear/template.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+
+enum { MOST_NORMALISED = 256 };
 
 #define LINEAR_SLOT(ID, slot, ...)                                                                           \
     static bool has_##slot(const struct kernel_request *r, char *said)                                       \
@@ -39,6 +42,16 @@ static bool is_normalised(const struct kernel_request *r, char *said)
 static bool is_normalised_in_f16(const struct kernel_request *r, char *said)
 {
     return is_normalised(r, said) && r->problem->dtype[DTYPE_Q] == LATHE_F16;
+}
+
+/* Value channels go in bands there, and what flows back to a divisor is of all of them. */
+static bool is_normalised_and_wide(const struct kernel_request *r, char *said)
+{
+    const int64_t d_v = r->problem->dim[SYM_D_V];
+    if (r->pass != LATHE_BACKWARD || !is_normalised(r, said) || d_v <= MOST_NORMALISED)
+        return false;
+    snprintf(said, SAID_BYTES, "a normaliser beside d_v = %" PRId64, d_v);
+    return true;
 }
 
 static bool has_bonus_and_normaliser(const struct kernel_request *r, char *said)
@@ -86,6 +99,8 @@ const struct feature linear_features[] = {
     [LINEAR_HAS_NORMALISER] = {"a normaliser", is_normalised, NULL, NULL},
     [LINEAR_HAS_F16_NORMALISER] = {"a normaliser in f16", is_normalised_in_f16, NULL,
                                    "gradients are divided by sums of keys, for which bf16 has the range"},
+    [LINEAR_HAS_WIDE_NORMALISER] = {"a normaliser beside d_v above 256", is_normalised_and_wide, NULL,
+                                    "with d_v up to 256 kernels divide"},
     [LINEAR_HAS_BONUS_NORMALISED] = {"a bonus beside a normaliser", has_bonus_and_normaliser, NULL, NULL},
     [LINEAR_HAS_ALL_TOKENS] = {"causal = false", sees_all_tokens, NULL, NULL},
     [LINEAR_HAS_SCALE_GRADIENT] = {"a gradient of a scale", wants_scale_gradient, NULL,

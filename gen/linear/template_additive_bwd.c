@@ -83,14 +83,6 @@ static bool sizes(const struct kernel_request *r, struct plan *plan, char *why)
     struct linear_plan *to = &plan->linear;
     if (!fits(r, to, why))
         return false;
-    if (to->bands > 1 && r->ir->linear.normalise) {
-        snprintf(why, REASON_BYTES,
-                 "a normaliser beside d_v = %d: value channels go in bands there, and what flows back to a "
-                 "divisor "
-                 "is of all of them; with d_v up to 256 it takes it, and the host device takes any",
-                 (int)r->problem->dim[SYM_D_V]);
-        return false;
-    }
     linear_plan_four_warps(r, to);
     to->chunk = CHUNK;
     snprintf(

@@ -221,6 +221,11 @@ TEST(wide_head_dims_and_values_in_keys_have_gradients_on_every_gpu)
              LATHE_OK);
     CHECK_STR(plan.row->name, "attention_bwd_slices");
     CHECK(!strstr(plan.reason, "what v gives"));
+    CHECK(!strstr(plan.reason, "pages"));
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=f16,h=4,q=8,d=264,page=16", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_slices");
+    CHECK_HAS(plan.reason, "keys are copied out of their pages");
     CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=f16,h=4,q=8,d=192,d_v=128", &plan, &err),
              LATHE_OK);
     CHECK_STR(plan.row->name, "attention_bwd_wide_sm90");

@@ -124,7 +124,15 @@ TEST(many_value_channels_go_in_bands)
     CHECK_EQ(
         pick_pass("linear_elu", LATHE_BACKWARD, "dtype=bf16,h=16,t=4096,d=64,d_v=320", &wish, &plan, &err),
         LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "a normaliser beside d_v = 320");
+    CHECK_HAS(
+        err.text,
+        "a normaliser beside d_v = 320; with d_v up to 256 kernels divide (the host device takes that)");
+    CHECK_EQ(
+        pick_pass("linear_elu", LATHE_BACKWARD, "dtype=bf16,h=16,t=4096,d=64,d_v=320", &H100, &plan, &err),
+        LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "linear_recurrent_bwd: d_v = 320; it takes multiples of 8 from 16 to 256 (the host device");
+    CHECK(!strstr(err.text, "linear_additive_bwd takes that"));
 }
 
 /* Pieces are no more blocks than run at once. */

@@ -22,5 +22,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
                                  struct plan *plan));
 /* plan->reason. rows: floats that a row brings. */
 void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan);
+/* Behind it: what keys in pages cost, where there are any. */
+void plan_say_pages(const struct kernel_request *r, struct plan *plan);
 
 #endif

@@ -254,7 +254,7 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
 
-static void say_pages(const struct kernel_request *r, struct plan *plan)
+void plan_say_pages(const struct kernel_request *r, struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
     if (r->problem->paged)
@@ -284,7 +284,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
     plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
     plan_say_copies(r, plan);
-    say_pages(r, plan);
+    plan_say_pages(r, plan);
     plan_say_pair(r, plan);
     return true;
 }

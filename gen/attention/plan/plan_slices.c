@@ -122,6 +122,7 @@ static void say(const struct kernel_request *r, struct plan *plan)
         "up in memory: right at any width, and no fast kernel%s",
         SLICE, r->ir->v_is_k ? "; what v gives is added to dk" : "");
     plan_say_copies(r, plan);
+    plan_say_pages(r, plan);
     plan_say_pair(r, plan);
 }
 
