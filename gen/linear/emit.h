@@ -70,11 +70,14 @@ struct forward {
     struct source *out;
     int ahead; /* buffers: what is made ahead of chunks, what pieces add to the state; -1: there is none */
     int parts;
+    int tells; /* and how much each chunk shrinks a state, and where pieces of a head begin by that */
+    int cuts;
     int inside; /* of each sequence: whether states are kept that its chunks do not leave */
     int pieces; /* of a sequence, in the next launch */
 };
 void forward_place_ahead(struct forward *f); /* chunk_bytes for each chunk of each head */
 void forward_place_parts(struct forward *f);
+void forward_place_cuts(struct forward *f); /* of few long sequences that gates may cut in runs */
 /* A kernel of the recurrence, of so many blocks for each head and sequence. */
 struct launch *forward_kernel(struct forward *f, const char *role, int slices);
 void forward_only_where(struct launch *launch, enum sym size, int32_t least, int32_t most);

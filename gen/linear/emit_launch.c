@@ -189,6 +189,10 @@ static void add_params(const struct forward *f, struct launch *launch)
         params_pointer(&p, "float", "parts", PARAM_WORK_DATA, f->parts);
         params_product(&p, "pieces", &pieces);
     }
+    if (f->cuts >= 0) {
+        params_pointer(&p, "float", "tells", PARAM_WORK_DATA, f->tells);
+        params_pointer(&p, "int", "cuts", PARAM_WORK_DATA, f->cuts);
+    }
     params_token_sizes(&p);
     params_inputs(&p, e, "x");
     params_close(&p, "linear_params");
@@ -280,6 +284,17 @@ void forward_place_parts(struct forward *f)
     f->out->buffer[f->parts].most = product_of(2ll * to->part_bytes * to->piece_blocks);
 }
 
+/* chunk_tells of linear/delta_inverse.cuh, and a number for each piece of linear/delta_runs.cuh. */
+void forward_place_cuts(struct forward *f)
+{
+    enum { TOLD = 8 };
+    struct product pieces = product_of(4ll * f->plan->linear.pieces);
+    product_times(&pieces, SYM_SEQS, 1);
+    product_times(&pieces, SYM_H, 1);
+    f->tells = add_buffer(f->out, f->e, linear_chunks(f->e, 4ll * TOLD, SYM_H));
+    f->cuts = add_buffer(f->out, f->e, pieces);
+}
+
 bool linear_has_pieces(const struct linear_plan *plan)
 {
     return plan->pieces > 1;
@@ -330,8 +345,16 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
                           bool moved[MOD_COUNT])
 {
     struct layout l;
-    struct forward f = {
-        .e = e, .l = &l, .plan = plan, .out = out, .ahead = -1, .parts = -1, .inside = -1, .pieces = 1};
+    struct forward f = {.e = e,
+                        .l = &l,
+                        .plan = plan,
+                        .out = out,
+                        .ahead = -1,
+                        .parts = -1,
+                        .tells = -1,
+                        .cuts = -1,
+                        .inside = -1,
+                        .pieces = 1};
     const struct place o = {lathe__arg_find(e->sig, "o", 0), -1, SYM_H, (int)e->problem->dim[SYM_D_V]};
     linear_layout(e, &l, TENSOR_COUNT, out);
     linear_choose_prepared(e, plan, &l);

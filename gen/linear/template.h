@@ -72,8 +72,8 @@ struct linear_template {
 };
 extern const struct linear_template linear_recurrent, linear_recurrent_kept, linear_recurrent_bwd,
     linear_additive, linear_additive_bwd, linear_additive_bwd_sm90, linear_delta, linear_delta_sm90,
-    linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta, linear_keyed_delta_bwd,
-    linear_keyed_rule_bwd, linear_dplr, linear_dplr_bwd;
+    linear_delta_runs_sm90, linear_delta_bwd, linear_delta_bwd_sm90, linear_keyed_delta,
+    linear_keyed_delta_bwd, linear_keyed_rule_bwd, linear_dplr, linear_dplr_bwd;
 
 /* ---- what several ask alike, and the sizes that they share --------------------------------------------- */
 
@@ -117,6 +117,7 @@ void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to)
    shared memory as there is room for, up to four, beside states that are left; the bytes of that. */
 int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups, bool leaves);
 int linear_delta_lengths(const struct problem *p, const struct device *device); /* of linear_delta_sm90 */
+int linear_run_lengths(const struct problem *p, const struct device *device); /* of linear_delta_runs_sm90 */
 int linear_keyed_lengths(const struct problem *p, const struct device *device); /* of linear_keyed_delta */
 /* Backward in chunks by mma.sync: value channels that a block's tiles have room for: those of all `values`,
    or beyond 256 those of a band, of which the plan says how many there are. */

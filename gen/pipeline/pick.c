@@ -142,7 +142,8 @@ int plan_lengths(lathe_pass pass, const struct problem *problem, const struct de
     int lengths = 0;
     for (int k = 0; k < KIND_COUNT; k++)
         for (const struct template_row *t = kinds[k].templates; t->name; t++)
-            if (t->lengths && t->pass == pass && isa_among(t->isa, set))
+            if (t->lengths && t->pass == pass && isa_among(t->isa, set) &&
+                (!t->unproven || is_named(device->template_name, t->name)))
                 lengths |= t->lengths(problem, device);
     return lengths;
 }

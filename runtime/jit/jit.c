@@ -175,7 +175,7 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
         text_add(&words, ",seqs=%lld", (long long)seqs);
     if (lengths & LENGTHS_ODD_PAGES)
         text_add(&words, ",page=%lld", (long long)kernel->built.dim[SYM_PAGE]);
-    if (lengths & (LENGTHS_MANY_BLOCKS | LENGTHS_NOT_CUT)) {
+    if (lengths & (LENGTHS_MANY_BLOCKS | LENGTHS_NOT_CUT | LENGTHS_RUNS)) {
         const int64_t *dim = kernel->built.dim;
         text_add(&words, ",b=%lld,h=%lld,t=%lld", (long long)dim[SYM_B], (long long)dim[SYM_H],
                  (long long)dim[SYM_T]);

@@ -44,7 +44,8 @@ int64_t lathe__own_key_parts(const struct problem *problem, int least);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
    key head, and so many keys, that these are cut into parts; pages that TMA does not read. And of linear
    attention, where the device says so (plan_lengths): so many heads of sequences, or so long ones in pieces,
-   that a block has more of each; so many, or so short ones, that none is cut in pieces. And of attention for
+   that a block has more of each; so many, or so short ones, that none is cut in pieces; so few and long ones
+   that gates may cut them, and with blocks that have more of each. And of attention for
    Hopper, where it says so: tiles of so many rows that multiprocessors would wait, and lower ones are better,
    without a mask and with one. */
 enum {
@@ -57,6 +58,8 @@ enum {
     LENGTHS_LOWEST_TILES = 64,
     LENGTHS_LOW_CUT_TILES = 128,
     LENGTHS_LOWEST_CUT_TILES = 256,
+    LENGTHS_RUNS = 512,
+    LENGTHS_RUNS_OF_TWO = 1024,
     LENGTHS_ANY_LOW_TILES =
         LENGTHS_LOW_TILES | LENGTHS_LOWEST_TILES | LENGTHS_LOW_CUT_TILES | LENGTHS_LOWEST_CUT_TILES
 };

@@ -2,9 +2,11 @@
 // N)^-1 diag(beta), N the products of keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with
 // one number a token the decay commutes with the inverse.
 //
-// Launch: a block of 128 threads for each chunk of each head, smem_bytes::inverse of shared memory.
+// Launch: a block of 128 threads for each chunk of each head, smem_bytes::inverse of shared memory. Where gates may cut
+// sequences (linear/delta_runs.cuh) it also tells by how much each chunk shrinks a state.
 #pragma once
 #include "linear/inverse_tiles.cuh"
+#include "linear/shrinks.cuh"
 #include "linear/triangle.cuh"
 
 namespace linear
@@ -17,14 +19,24 @@ struct inverse_layout { // in shared memory; keys lie where their products will
 static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * OPERAND),
               "there is room for the keys");
 
-// m = diag(beta) N, in the place of the keys.
-DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
+// Of a chunk of a head, floats, as float vectors of four: how much the tokens of each warp may make a state larger, and
+// how much the gates take of it.
+template <class P> constexpr bool TELLS = requires(const P &p) { p.tells; };
+struct chunk_tells {
+    static constexpr int LOSS = 4, EACH = 8;
+    static_assert(CHUNK_TOKENS / 16 == LOSS, "a warp has 16 tokens");
+    template <class P> DEV float *of(const P &p, i64 which) { return p.tells + which * EACH; }
+};
+
+// m = diag(beta) N, in the place of the keys. see(products of this warp's keys from row0 on with all).
+template <class F> DEV void multiply_keys(u32 keys, const float *beta, matrix &m, const F &see)
 {
     const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
     float s[1][CHUNK_TOKENS / 8][4];
     const a_fragments<1, 1> none = {};
     product_qk<cfg::operand, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0),
                                                                     none, keys + lane_offset_b<CHUNK_PAD>(lane_id()));
+    see(s[0], row0);
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < CHUNK_TOKENS / 8; n++) {
@@ -37,6 +49,23 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
             store_vec<2, float>(&m[row][column], two);
         }
     }
+}
+
+// |k|^2 of a row is in the one lane that has it, on the diagonal.
+DEV float growth_of_rows(const float (&n)[CHUNK_TOKENS / 8][4], int row0, const float *beta)
+{
+    float grows = 0.0f;
+#pragma unroll
+    for (int b = 0; b < CHUNK_TOKENS / 8; b++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = row0 + lane_id() / 4 + i / 2 * 8;
+            if (row == b * 8 + lane_id() % 4 * 2 + i % 2) {
+                grows += growth_of(ROUNDED_KEYS * beta[row] * n[b][i]);
+            }
+        }
+    }
+    return lanes_sum<32>(grows);
 }
 
 // As linear/inverse_tiles.cuh has it.
@@ -91,6 +120,27 @@ struct given_keys { // as the kernels behind this one read them
     template <class P> DEV void finish(const P &, const inverse_work &, unsigned char *) {}
 };
 
+// The number of a chunk of a head among all.
+template <class P> DEV i64 number_of(const P &p, const inverse_work &at)
+{
+    return chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
+}
+// Sums of the logarithms of a chunk, by a warp.
+template <class P> DEV void sum_chunk(const P &p, const inverse_work &at, float *sums)
+{
+    if constexpr (TELLS<P>) {
+        logs own;
+        own.fetch(p, at.w, at.place);
+        const float sum = own.sum(sums);
+        const bool above = __any_sync(ALL_LANES, fmaxf(own.x[0], own.x[1]) > NO_LOSS_FROM) != 0;
+        if (lane_id() == 31) {
+            chunk_tells::of(p, number_of(p, at))[chunk_tells::LOSS] = above ? -INF : -sum;
+        }
+    } else {
+        sum_logs(p, at.w, at.place, sums);
+    }
+}
+
 // KEYS: load: on their way to where layouts begin; finish, by all threads: what is left to do where they have come.
 // weight(beta): what stands in the place of a token's beta; leave(number of the chunk of the head, layout) comes last.
 template <class KEYS = given_keys, class P, class F, class G>
@@ -106,15 +156,22 @@ DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leav
     if (threadIdx.x < CHUNK_TOKENS) {
         s.beta[threadIdx.x] = weight(at.w.beta(p, at.place + static_cast<int>(threadIdx.x)));
     } else if (DECAYS && threadIdx.x >= THREADS - 32) {
-        sum_logs(p, at.w, at.place, s.sums);
+        sum_chunk(p, at, s.sums);
     }
     copy_wait<0>();
     __syncthreads();
     KEYS::finish(p, at, bytes);
-    multiply_keys(shared_address(bytes), s.beta, s.products);
+    multiply_keys(shared_address(bytes), s.beta, s.products, [&](const float(&n)[CHUNK_TOKENS / 8][4], int row0) {
+        if constexpr (TELLS<P>) {
+            const float grows = growth_of_rows(n, row0, s.beta);
+            if (lane_id() == 0) {
+                chunk_tells::of(p, number_of(p, at))[row0 / 16] = grows;
+            }
+        }
+    });
     __syncthreads();
     invert_triangle(s.products, s.inverse);
-    const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
+    const i64 which = number_of(p, at);
     store_inverse(static_cast<cfg::operand *>(p.inverse) + which * INVERSE_STORED, s);
     leave(which, s);
 }

@@ -2,19 +2,20 @@
 //
 // Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, smem_bytes::chunks of shared memory, behind
 // `inverse` (linear/delta_inverse.cuh), which leaves T; or up to cfg::PIECES times as many, of pieces of few long
-// sequences, behind `states` and `scan`. A block has BLOCK_COLUMNS columns of the state of one head. Its first
-// warpgroup loads chunks and makes what their tokens see of each other, the pairs scale (q k') e^(G_i - G_j), with G
-// the sum of the logarithms from the chunk's start on; the others go with 64 columns of the state each from chunk to
-// chunk (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
+// sequences, behind `states` and `scan`, or in runs (linear/delta_runs.cuh), and then as many again as there are
+// without pieces. A block has BLOCK_COLUMNS columns of the state of one head. Its first warpgroup loads chunks and
+// makes what their tokens see of each other, the pairs scale (q k') e^(G_i - G_j), with G the sum of the logarithms
+// from the chunk's start on; the others go with 64 columns of the state each from chunk to chunk
+// (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
-#include "linear/delta_loader_sm90.cuh"
-#include "linear/kept.cuh"
-#include "linear/pieces.cuh"
+#include "linear/delta_runs_sm90.cuh"
 
 namespace linear
 {
 
-constexpr int LEAST_PIECES = 4; // fewer would not gain what it costs to know how each begins
+constexpr bool IN_RUNS = CUT_BY_GATES<linear_params>;
+// fewer would not gain what it costs to know how each begins
+constexpr int LEAST_PIECES = IN_RUNS ? delta_runs::LEAST : 4;
 constexpr int SCAN_THREADS = 512, SCAN_COLUMNS = 8;
 constexpr int SCAN_SHARES = SCAN_THREADS / CHUNK_PAD, SCAN_EACH = CHUNK_PAD / SCAN_SHARES;
 constexpr int SCAN_OWN = CHUNK_PAD * SCAN_COLUMNS / SCAN_THREADS; // elements of a thread
@@ -22,37 +23,8 @@ struct scan_layout {                                              // in shared m
     float before[CHUNK_PAD][SCAN_COLUMNS], sums[SCAN_SHARES][SCAN_COLUMNS][CHUNK_PAD];
 };
 
-// What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at
-// first what the piece before it makes of none; and what each piece makes of the state in front of it, as
-// [column][channel] of a matrix that it is multiplied by from the left.
-struct delta_parts {
-    static constexpr int COLUMNS = BLOCK_SLICES * BLOCK_COLUMNS;
-    static constexpr int STATE = COLUMNS * CHUNK_PAD, MATRIX = CHUNK_PAD * CHUNK_PAD, EACH = STATE + MATRIX;
-    DEV float *of(const linear_params &p, const pieces &all, int head, int piece)
-    {
-        return p.parts + (static_cast<i64>(head) * all.most + piece) * EACH;
-    }
-};
 constexpr int MATRIX_SLICES = (CHUNK_PAD + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS; // of the matrix: blocks
 static_assert(MATRIX_SLICES * BLOCK_COLUMNS == CHUNK_PAD || GROUPS == 2, "a column of a matrix is a warpgroup's");
-
-DEV delta_span span_of(const piece &own) { return {own.begin / CHUNK_TOKENS, chunks_of(own.length)}; }
-
-// Chunk for chunk, with states that are wanted behind them.
-template <class WALK, class STATE>
-DEV void walk_chunks(const WALK &walk, STATE &state, const delta_ring &ring, const delta_span &span)
-{
-#pragma unroll 1
-    for (int n = 0; n < span.count; n++) {
-        const int place = (span.first + n) * CHUNK_TOKENS;
-        const int kept = kept_behind<CHUNK_TOKENS>(walk.p, walk.w, place);
-        walk.step(state, ring, n, place, leave_nothing{});
-        keep_state(walk.p, walk.w, kept, [&](cfg::element_state *to, i64 s_i, i64 s_j, cfg::element_state *, i64) {
-            WALK::each_in_memory(state, walk.w, s_i, s_j,
-                                 [&](float &a, i64 at) { to[at] = from_float<cfg::element_state>(a); });
-        });
-    }
-}
 
 // Of a whole sequence, or of a piece, which begins with what `scan` has left. A launch whose blocks are not as many as
 // there are pieces is not meant.
@@ -109,7 +81,7 @@ DEV void delta_states(const linear_params &p, unsigned char *bytes)
     const i64 slot = slot_of(p, w.s);
     const bool adds = !own.is_last();
     const bool keeps = !matrix && own.number == 0 && p.state != nullptr;
-    if (all.most == 1 || !own.exists() || slot < 0 || goes_by_token(p, w.s) ||
+    if (all.most == 1 || !own.exists() || slot < 0 || goes_by_token(p, w.s) || goes_in_runs(p, head) ||
         (matrix ? !adds || own.number == 0 : !adds && !keeps)) {
         return;
     }
@@ -147,7 +119,7 @@ DEV void delta_scan(const linear_params &p, unsigned char *bytes)
     const int count = piece::of(0, all.most, s.length).count;
     const int channel = static_cast<int>(threadIdx.x) % CHUNK_PAD;
     const int share = static_cast<int>(threadIdx.x) / CHUNK_PAD; // also the first of its own columns
-    if (all.most == 1 || count < 3 || slot_of(p, s) < 0 || goes_by_token(p, s)) {
+    if (all.most == 1 || count < 3 || slot_of(p, s) < 0 || goes_by_token(p, s) || goes_in_runs(p, head)) {
         return;
     }
     const auto part_of = [&](int n) {
@@ -243,6 +215,10 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1)
     LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::delta_chunked(p, shared_bytes);
+    if constexpr (linear::IN_RUNS) {
+        linear::delta_in_runs(p, shared_bytes);
+    } else {
+        linear::delta_chunked(p, shared_bytes);
+    }
 }
 #endif

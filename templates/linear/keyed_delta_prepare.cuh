@@ -5,6 +5,7 @@
 // of 16 tokens (linear/chunk_decays.cuh).
 #pragma once
 #include "linear/chunk_decays.cuh"
+#include "linear/shrinks.cuh"
 
 namespace linear
 {
@@ -65,8 +66,7 @@ template <bool BACK, class P> struct keyed_chunk : chunk_decays<BACK, P, keyed_l
     }
     // How much of any state this warp's tokens take away at least, to the base 2: the channel that loses least, of
     // each token; `logs` are of tokens. Of numbers that are not below 0 bits are in the same order. NaN is left out: it
-    // comes to the state, and shows there. Under a logarithm above 0 no state is known to shrink, but for what rounding
-    // leaves of log(sigmoid), which is no more than 2^-4 in 2048 tokens.
+    // comes to the state, and shows there.
     __device__ __forceinline__ void tell_loss(const channel_logs &logs) const
     {
         float sum = 0.0f;
@@ -83,20 +83,17 @@ template <bool BACK, class P> struct keyed_chunk : chunk_decays<BACK, P, keyed_l
             const int nearest = warp_max(static_cast<int>(~__float_as_uint(most) & 0x7fffffffu));
             sum += __uint_as_float(~static_cast<u32>(nearest) & 0x7fffffffu);
         }
-        const bool above = __any_sync(ALL_LANES, highest > 1.0f / 32768.0f) != 0;
+        const bool above = __any_sync(ALL_LANES, highest > NO_LOSS_FROM) != 0;
         if (lane_id() == 0) {
             numbers(layout::SHRINKS)[own()] = above ? -__uint_as_float(0x7f800000u) : sum;
         }
     }
-    // What their writing may add: I - beta k' k grows a state by |1 - beta |k|^2| at most, where that is above 1. n:
-    // products of their keys, |k|^2 on the diagonal, of operands that are rounded: up to 2^-7 of it more.
+    // What their writing may add. n: products of their keys, |k|^2 on the diagonal.
     __device__ __forceinline__ void tell_growth(float (&n)[2][4], const float *beta) const
     {
         float grows = 0.0f;
         each_pair(n, n, [&](float &x, float &, int row, int column) {
-            const float part = row == column ? 1.0078125f * beta[STEP * own() + row] * x : 0.0f;
-            const float by = fmaxf(part - 1.0f, 1.0f - part);
-            grows += by > 1.0f ? log2_approx(by) : 0.0f;
+            grows += growth_of(row == column ? ROUNDED_KEYS * beta[STEP * own() + row] * x : 0.0f);
         });
         const float sum = lanes_sum<32>(grows);
         if (lane_id() == 0) {

@@ -1,51 +1,28 @@
-// linear/keyed_delta_runs.cuh: few long sequences in pieces, where the gates leave so little of a state that a piece
-// need not wait for it.
-//
-// A run is the stretch of pieces that one block walks. A token's factor of the state, (I - beta k' k) D, shrinks any
-// state by the channel that loses least, or grows it by |1 - beta |k|^2| where that is above 1; `prepare` leaves the
-// sum of each chunk (prepared::SHRINKS). Where few chunks ahead of a piece leave less than 2^-ENOUGH, a run begins
-// there, with no state so many chunks earlier. Other pieces belong to the run in front of them, so that under weak
-// gates there is one run, as without pieces.
-//
-// What is left out is 2^-ENOUGH of the state that those chunks begin with, whose size the gates do not tell. So runs
-// leave of each column the largest element of both: of the state where the next run's chunks begin, and of the state in
-// front of the run's own piece. Behind them, a second launch looks whether what is left out is within 2^-30 of what is
-// there, column by column, and has the runs again for which it is not, NaN and infinity among them, from where the one
-// before ended. The last state is given by that launch, since it may lie where the first one was.
-//
-// Behind the front tokens that grow a state (a logarithm above 0, beta |k|^2 above 2) would grow what is left out, too.
-// A sequence is one run where any piece may: by more than WITHIN bits on its way, or LEFT bits in all. So what is left
-// out stays below 2^-24 of the column's largest element in front of the piece, whatever becomes of that.
+// linear/keyed_delta_runs.cuh: few long sequences in runs (linear/runs.cuh), behind a decay by key channel: `prepare`
+// tells by how much chunks shrink a state (prepared::SHRINKS).
 #pragma once
-#include "linear/chunk.cuh"
 #include "linear/keyed_delta_walk.cuh"
-#include "linear/pieces.cuh"
+#include "linear/runs.cuh"
 
 namespace linear
 {
 
-static_assert(cfg::PIECES <= 32, "a lane for each piece of a sequence");
-
 // Of one sequence, columns of a block.
-struct keyed_runs {
+struct keyed_parts {
+    float *parts;
+};
+struct keyed_runs : keyed_parts, run_starts, run_rule {
     static constexpr int LEAST = 3, MOST_AHEAD = 4; // pieces; chunks, no more than any piece but the last one has
-    static constexpr float ENOUGH = 46.0f;          // to the base 2
-    static constexpr float LARGEST = 4096.0f; // 2^-46 of it in each of 256 channels is below 2^-30 of what is there
-    static constexpr float WITHIN = 4.0f, LEFT = 1.0f / 16.0f; // of up to 32 pieces in a row 2 bits are left
     // What a run leaves: the last state, and largest elements, of columns of each thread, in front and for the next.
     static constexpr int STATE = VALUE_PAD * KEY_PAD, MARK = 2 * KEYED_THREADS, FRONT = STATE, LAST = FRONT + MARK,
                          PART = LAST + MARK;
     static_assert(MOST_AHEAD * CHUNK_TOKENS <= piece::LEAST_TOKENS && KEY_PAD <= 256, "as above");
-    float *parts;
-    int most, length, count; // pieces, tokens, pieces that there are
-    u32 starts;              // a bit for each piece that a run begins with
-    int own_ahead;           // chunks ahead of this lane's piece
-
     // BYTES: of what is prepared of a chunk.
     template <int BYTES, class P> DEV keyed_runs of(const P &p, const work &w, const pieces &all, int unit)
     {
-        keyed_runs r = {p.parts + static_cast<i64>(unit) * all.most * PART, all.most, w.s.length,
-                        piece::of(0, all.most, w.s.length).count,           1,        0};
+        keyed_runs r = {{p.parts + static_cast<i64>(unit) * all.most * PART},
+                        {all.most, w.s.length, piece::of(0, all.most, w.s.length).count, 1, 0},
+                        {}};
         const int begin = r.first_chunk(lane_id());
         float shrinks = 0.0f;
 #pragma unroll
@@ -74,22 +51,6 @@ struct keyed_runs {
             level -= tells[0];
         }
         return __any_sync(ALL_LANES, !little || !(level <= LEFT)) != 0;
-    }
-    __device__ __forceinline__ bool begins(int number) const { return (starts >> number & 1u) != 0; }
-    // The piece that the next run begins with; `count`: there is none.
-    __device__ __forceinline__ int next(int number) const
-    {
-        const u32 behind = starts & ~((2u << number) - 1u);
-        return behind != 0 ? __ffs(static_cast<int>(behind)) - 1 : count;
-    }
-    __device__ __forceinline__ int first_chunk(int number) const
-    {
-        return chunks_of(piece::of(number, most, length).begin);
-    }
-    // Where the run of a piece starts with no state, or with the first one.
-    __device__ __forceinline__ int start(int number) const
-    {
-        return first_chunk(number) - __shfl_sync(ALL_LANES, own_ahead, number % 32);
     }
     __device__ __forceinline__ float *of_piece(int number) const { return parts + static_cast<i64>(number) * PART; }
 
@@ -133,10 +94,7 @@ struct keyed_runs {
         bool right = true;
 #pragma unroll
         for (int n = lane_id(); n < MARK; n += 32) {
-            const float lost = last[n];
-            const bool little = lost <= LARGEST * front[n];
-            const bool finite = lost < __uint_as_float(0x7f800000u);
-            right &= little & finite;
+            judge(right, last[n], front[n]);
         }
         return __all_sync(ALL_LANES, right) != 0;
     }

@@ -77,6 +77,47 @@ static void add_delta_groups(struct case_list *list)
     }
 }
 
+/* linear/delta_runs.cuh: gates that leave nothing of a state, so that pieces begin by themselves, in some
+   heads for one piece too much, which waits, or for more, which go by transitions; gates at the limit; values
+   under which too little is left out; tokens that make a state larger; gates that leave nearly all; packed
+   sequences, of which some are short; sequences cut in two and in three. */
+static void add_delta_runs(struct case_list *list)
+{
+    static const struct inline_spec CUT[] = {
+        {SPEC(gated_cut)},   {SPEC(gated_grows)},     {SPEC(gated_threshold)}, {SPEC(gated_falls)},
+        {SPEC(gated_alike)}, {SPEC(delta_backwards)}, {SPEC(delta_by_head)},   {SPEC(gated_some)}};
+    static const int DIMS[][2] = {{128, 72}, {64, 40}, {40, 16}};
+    static const struct linear_shape SHAPE[] = {
+        {1, 4, 2, 2330, 1, 1, LAYOUT_COMPACT, " cu state_index "},
+        {1, 4, 4, 2900, 4, 5, LAYOUT_PADDED, " "},
+        {2, 3, 1, 2304, 2, 3, LAYOUT_COMPACT, " cu "},
+    };
+    static const struct linear_shape FEW[] = {
+        {1, 5, 5, 2310, 1, 1, LAYOUT_COMPACT, " cu state_index "}, /* three pieces of 512 value channels */
+        {1, 6, 3, 2310, 1, 1, LAYOUT_COMPACT, " cu state_index "}, /* two */
+        {1, 8, 4, 2310, 1, 1, LAYOUT_PADDED, " cu state_index "},  /* blocks of two warpgroups */
+    };
+    for (int k = 0; k < COUNT(CUT); k++) {
+        struct test_case c = case_of_attention("linear", CUT[k].name, CUT[k].text, LATHE_BF16, DIMS[k % 3][0],
+                                               DIMS[k % 3][1], 90);
+        c.group = "linear_runs";
+        c.template_name = "linear_delta_runs_sm90";
+        c.exact = k == 4 ? 2.5 : 0.0;
+        for (int s = 0; s < COUNT(SHAPE); s++)
+            if (k < 4 || s == 0)
+                add_linear(list, c, &SHAPE[s]);
+        c.in_place = true;
+        add_linear(list, c, &LINEAR_OVER[3]);
+    }
+    for (int s = 0; s < COUNT(FEW); s++) {
+        struct test_case c = case_of_attention("linear", CUT[0].name, CUT[0].text, LATHE_BF16,
+                                               s == 2 ? 128 : 16, s == 2 ? 128 : 512, 90);
+        c.group = "linear_runs";
+        c.template_name = "linear_delta_runs_sm90";
+        add_linear(list, c, &FEW[s]);
+    }
+}
+
 /* linear/delta_prepare.cuh: mods that read zeros, tokens and heads, that need other places, of q alone; heads
    of v that share one of k, from rows that are aligned and that are not. */
 static void add_delta_mods(struct case_list *list)
@@ -133,6 +174,7 @@ static void add_delta_stress(struct case_list *list)
 void linear_delta_cases(struct case_list *list)
 {
     add_delta_sm90(list);
+    add_delta_runs(list);
     add_delta_mods(list);
     add_delta_groups(list);
     add_delta_stress(list);

@@ -23,6 +23,9 @@ LATENT_SPEC = str(pathlib.Path(__file__).parents[1] / "specs/good/latent_tokens.
 LATENT_KERNELS = "attention_mla_narrow", "attention_mla_narrow_sm90"
 KEPT = "dtype=bf16,h=16,t=2048,d=128,states=f32,states_index=i32,kept=32"
 KEPT_TOKENS, KEPT_EVERY = 2048, 64  # behind other tokens no template by chunks leaves a state
+RUNS, PIECES = "linear_delta_runs_sm90", "linear_delta_sm90"
+GATED_SPECS = pathlib.Path(__file__).parents[1] / "emulate/specs"
+LONG = "dtype=bf16,b=1,t=32768,d=128"
 WIDE_BACK, LATENT_BACK = "attention_bwd_wide_sm90", "attention_bwd_latent_sm90"
 FP8, FP8_SPECS = "attention_fwd_fp8_sm90", "full causal sliding_window softcap alibi document sinks sigmoid".split()
 
@@ -72,6 +75,14 @@ def proofs():
         yield call(spec, template, KEPT)
     for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta")):
         yield call(spec, template, "dtype=bf16,h=4,t=2048,d=128,d_v=512")
+    # runs of pieces
+    for problem in (f"{LONG},h=16", f"{LONG},h=32,h_k=16", f"{LONG},h=8,h_k=4", "dtype=bf16,b=1,h=4,t=9000,d=64",
+                    "dtype=bf16,b=3,h=5,t=2304,d=128,d_v=256", "dtype=bf16,b=1,h=4,h_k=2,t=20000,d=128,seqs=6"):
+        yield call("gated_delta", RUNS, problem)
+    for name in ("soft", "some", "cut", "threshold", "falls", "grows", "alike"):
+        for sizes in ("h=8,h_k=4,t=10000,d=64,d_v=128", "h=4,t=20000,d=64,seqs=6", "h=40,t=4000,d=64",
+                      "h=60,t=4000,d=64"):
+            yield call(str(GATED_SPECS / f"gated_{name}.lua"), RUNS, f"dtype=bf16,b=1,{sizes}")
 
 
 def times():
@@ -98,6 +109,11 @@ def times():
     for spec, template in (("gated_delta", "linear_delta_sm90"), ("kda", "linear_keyed_delta")):
         yield spec, KEPT, (), (template, None)
         yield spec, "dtype=bf16,h=16,t=4096,d=128,d_v=512", (), (template, None)
+    for heads in ("h=16", "h=32,h_k=16", "h=8,h_k=4", "h=4", "h=24", "h=40"):
+        for spec in ("gated_delta", str(GATED_SPECS / "gated_soft.lua"), str(GATED_SPECS / "gated_some.lua")):
+            yield spec, f"{LONG},{heads}", (), (RUNS, PIECES)
+    for problem in ("dtype=bf16,b=4,h=16,t=8192,d=128", "dtype=bf16,b=8,h=16,t=2048,d=128"):
+        yield "gated_delta", problem, (), (PIECES,)
 
 
 class Runner:

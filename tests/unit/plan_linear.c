@@ -367,6 +367,55 @@ TEST(the_delta_rule_by_key_channel_is_cut_where_sequences_are_few_and_long)
     }
 }
 
+/* Runs, by their name: what is faster where gates are strong, if it is not slower where they are weak; and
+   what is never cut is left to linear_delta_sm90, as is what has no gates. Lengths tell of it only where it
+   may be taken. */
+TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
+{
+    static const struct {
+        const char *problem;
+        int groups; /* 0: never cut */
+    } row[] = {
+        {"dtype=bf16,b=1,h=16,t=32768,d=128", 2},
+        {"dtype=bf16,b=1,h=32,h_k=16,t=32768,d=128", 2},
+        {"dtype=bf16,b=1,h=40,t=32768,d=128", 2},
+        {"dtype=bf16,b=1,h=60,t=32768,d=128,d_v=64", 1},
+        {"dtype=bf16,b=1,h=4,t=4096,d=128", 1},
+        {"dtype=bf16,b=0,h=16,t=2048,d=128", 1},
+        {"dtype=bf16,b=4,h=16,t=8192,d=128", 0},
+        {"dtype=bf16,b=8,h=16,t=2048,d=128", 0},
+        {"dtype=bf16,b=1,h=16,t=2303,d=128", 0},
+        {"dtype=bf16,b=1,h=16,t=32768,d=128,deterministic=batch", 0},
+    };
+    struct device runs = H100;
+    snprintf(runs.template_name, sizeof runs.template_name, "linear_delta_runs_sm90");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        struct signature sig;
+        struct problem problem;
+        lathe_error err = {.status = LATHE_OK};
+        struct ir *ir = load_signed("gated_delta", LATHE_FORWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
+        ir_free(ir);
+        const int lengths = !row[i].groups       ? 0
+                            : row[i].groups == 2 ? LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO
+                                                 : LENGTHS_RUNS;
+        CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &runs, &plan, &err),
+                 row[i].groups ? LATHE_OK : LATHE_UNSUPPORTED);
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &runs) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO),
+                 lengths);
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO), 0);
+        if (row[i].groups)
+            CHECK_EQ(plan.linear.groups, row[i].groups);
+        else
+            CHECK_HAS(err.text, "are never cut in pieces");
+    }
+    lathe_error err = {.status = LATHE_OK};
+    struct plan plan;
+    CHECK_EQ(pick_pass("delta_rule", LATHE_FORWARD, row[0].problem, &runs, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "no slot decay");
+}
+
 /* The delta rule goes back in chunks on every device that has room for them. */
 TEST(the_delta_rule_goes_back_in_chunks)
 {
