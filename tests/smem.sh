@@ -77,6 +77,7 @@ causal backward sm_80 dtype=bf16,h=16,q=1024,d=576,d_v=512 attention_bwd_slices
 gla forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_additive
 linear_elu forward sm_80 dtype=bf16,h=16,t=1024,d=64 linear_additive
 gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_sm90
+gated_delta forward sm_90a dtype=bf16,h=16,t=4096,d=128 linear_delta_runs_sm90
 delta_rule forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_delta
 kda forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta
 gdn2 forward sm_80 dtype=bf16,h=16,t=4096,d=128 linear_keyed_delta

@@ -130,6 +130,19 @@ static void add_kept_by_chunk(struct case_list *list)
     }
 }
 
+/* linear/delta_runs.cuh: states behind tokens of runs, beside the first ones and over them; a pool. */
+static void add_kept_in_runs(struct case_list *list)
+{
+    static const struct served OF = {{SPEC(gated_cut)}, "linear_delta_runs_sm90", LATHE_BF16, 64, 72, 90};
+    static const char *const WITH = " states norms states_index ";
+    add(list, &OF, 2400, 2, 2, LAYOUT_COMPACT,
+        (struct test_case){.without = " cu state_index ", .with = WITH});
+    add(list, &OF, 2400, 1, 64, LAYOUT_COMPACT,
+        (struct test_case){.without = " cu state_out norm_out ", .with = WITH, .in_place = true});
+    add(list, &OF, 2400, 2, 6, LAYOUT_COMPACT,
+        (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
+}
+
 /* States in 16 bits, of whole rows and of parts, in each kernel. */
 static void add_halves(struct case_list *list)
 {
@@ -280,6 +293,7 @@ void group_served(struct case_list *list)
         add(list, &EACH[PIECED[k]], 2400, 2, 6, LAYOUT_COMPACT,
             (struct test_case){.with = " state_out_index ", .ends = 2390, .in_place = true});
     add_kept_by_chunk(list);
+    add_kept_in_runs(list);
     add_wide_delta(list);
     add_bands(list);
 }
