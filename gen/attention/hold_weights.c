@@ -7,10 +7,10 @@
  * lost, below 2^-25 the weight, and above 65504 it is infinite.
  *
  *  - A factor that is the same for all keys of a row is one of o, in f32, behind the sum (factors_to_end).
- *  - Where others are left, a further row state h follows the size of a row's largest weight so far, counted
- * as o is: h' = max(h c, max |w_j| / 16), c the factor of o. Weights are then w_j / h', o is multiplied by c
- * h / h', and by the last h in the end. Parts of a row have h of their own, and meet by the largest
- *    (weights_hold).
+ *  - Where others are left, of a key or in the terms of a sum, a further row state h follows the size of a
+ * row's largest weight so far, counted as o is: h' = max(h c, max |w_j| / 16), c the factor of o. Weights are
+ * then w_j / h', o is multiplied by c h / h', and by the last h in the end. Parts of a row have h of their
+ * own, and meet by the largest (weights_hold).
  *
  * Values of scores, as sigmoid(s) is one and exp(s - m), are left as they are: how large they are is the
  * spec's choice. A sigmoid or an exponential of the key alone is a factor as any other.
@@ -163,10 +163,21 @@ static bool is_far(const struct ir_node *n)
     return n->op == OP_CONST && size > 0 && (size > NEAR_ONE || size < 1 / NEAR_ONE);
 }
 
-/* Of a node below a weight: is it a value of its key or pair? */
+/* Is a value multiplied by what a launch gives a row? In a sum or a maximum, from which it cannot go to the
+   end. */
+static bool is_scaled(const struct ir *w, const struct ir_node *n)
+{
+    bool found = false;
+    for (int k = 0; (n->op == OP_MUL || n->op == OP_DIV) && k < n->n_args; k++)
+        found |= !(w->node[n->arg[k]].span & SPAN_KV) && !is_of_states(w, n->arg[k]) &&
+                 (ir_depends_on(w, n->arg[k], OP_LOAD, -1) || ir_depends_on(w, n->arg[k], OP_SCALAR, -1));
+    return found;
+}
+
+/* Of a node below a weight: is it a value of its key or pair, or one times a factor that any may be? */
 static bool is_of_key(const struct ir *w, const struct ir_node *n)
 {
-    bool found = n->op == OP_LOAD || n->op == OP_AT;
+    bool found = n->op == OP_LOAD || n->op == OP_AT || is_scaled(w, n);
     for (int k = 1; n->op == OP_WHERE && k < n->n_args; k++)
         found |= is_far(&w->node[n->arg[k]]);
     return found;

@@ -588,6 +588,14 @@ static const struct inline_spec FACTORS[] = {
      "  online_func = softmax_times(function(at, x) local v = x.vs(at.h_kv, at.kv)\n"
      "    return where(eq(at.h % 2, 0), sigmoid(v - 16.0), where(gt(v, 0.0), 1e6, 2e6)) end),\n"
      "  output_mod = function(o, at) return o * where(eq(at.h % 2, 0), 1e7, 1e-6) end }\n"},
+    {"sums", /* a factor of the row, which a sum has in each of its terms */
+     "return attention { inputs = { hs = tensor('f32', 'h') }, mask_mod = causal,\n"
+     "  online_func = online_func { online_rowscales = {}, online_fwd = function(s, r, at, x)\n"
+     "    return (sigmoid(s) + 1.0) * x.hs(at.h) * 1e-8 + max(s, 0.0) * 1e-8 * x.hs(at.h), {}, 1.0 end,\n"
+     "  online_fwd_epilogue = function() return 1.0, {} end,\n"
+     "  forward = function(s, final, at, x)\n"
+     "    return (sigmoid(s) + 1.0) * x.hs(at.h) * 1e-8 + max(s, 0.0) * 1e-8 * x.hs(at.h) end,\n"
+     "  combine = function() return 1.0, {} end }, output_mod = function(o) return o * 1e8 end }\n"},
     {"ends_of_f32",
      "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv') },\n"
      "  online_func = softmax_times(function(at, x) local v = clamp(x.vs(at.h_kv, at.kv), -1.0, 1.0)\n"

@@ -155,6 +155,14 @@ static void check_rows(const char *spec, const char *problem, const char *says, 
     "return attention { inputs = { vs = tensor('f32', 'h_kv', 'kv'), hs = tensor('f32', 'h') },\n"           \
     "  online_func = softmax_times(function(at, x) return " factor " end) }\n"
 
+#define SUMMED(weight)                                                                                       \
+    "return attention { inputs = { hs = tensor('f32', 'h') }, online_func = online_func {\n"                 \
+    "  online_rowscales = {}, online_fwd = function(s, r, at, x) return sigmoid(s) * " weight ", {}, 1.0 "   \
+    "end,\n"                                                                                                 \
+    "  online_fwd_epilogue = function() return 1.0, {} end,\n"                                               \
+    "  forward = function(s, final, at, x) return sigmoid(s) * " weight " end,\n"                            \
+    "  combine = function() return 1.0, {} end } }\n"
+
 /* Factors by key divide weights of f16 by the largest of their row; what a row has at all its keys is one of
    o, and leaves a softmax what it is. */
 TEST(factors_of_weights_of_f16_are_held)
@@ -172,6 +180,8 @@ TEST(factors_of_weights_of_f16_are_held)
     check_rows(TIMES("tanh(0.01 * (at.q - at.kv))"), F16, "exact", true);
     check_rows(TIMES("where(gt(x.vs(at.h_kv, at.kv), 0.0), 1e-6, 1.0)"), F16, "exact", true);
     check_rows(TIMES("where(gt(x.vs(at.h_kv, at.kv), 0.0), 2.0, 0.0)"), F16, "exact", false);
+    check_rows(SUMMED("x.hs(at.h)"), F16, "stateless", false);
+    check_rows(SUMMED("(x.hs(at.h) * sigmoid(s) + max(s, 0.0))"), F16, "exact", true);
     check_rows("return attention { online_func = elementwise_weights(function(s) return exp(s) end) }\n", F16,
                "stateless", false);
     check_rows("causal", F16, "lazy", false);
