@@ -25,7 +25,7 @@ enum {
     MAX_PARAMS = 256,
     MAX_LAUNCHES = 32,
     MAX_BUFFERS = 32,
-    MAX_TEXTS = 192, /* every template and what is generated */
+    MAX_TEXTS = 224, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
     MAX_SIZES = 16 + MAX_FREE_SYMS,
     MAX_BUILT_SIZES = 2,

@@ -220,8 +220,8 @@ TEST(key_mod_is_of_latents_and_not_of_k2)
 {
     struct plan plan;
     lathe_error err = {.status = LATHE_OK};
-    check_factors(TOKENS, "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", "attention_mla_sm90",
-                  NULL);
+    check_factors(TOKENS, "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64",
+                  "attention_mla_narrow_sm90", NULL);
     CHECK_EQ(pick(TOKENS, "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &H100, &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "key_mod is given beside k2, and k is not of 8 bits; give k as the mod has made it");
@@ -237,8 +237,7 @@ TEST(key_mod_is_of_latents_and_not_of_k2)
                   "dtype=bf16,h=4,q=64,kv=64,d=64,d_v=64", "attention_fwd_sm90", NULL);
 }
 
-/* It reads latents as they are stored, where it is asked for: no GPU has run it. */
-TEST(latents_of_8_bits_are_read_by_name)
+TEST(latents_of_8_bits_are_read_as_they_lie)
 {
     static const char text[] = "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,page=64,d=512,d2=64";
     const struct device wish = asking_for(&H100, "attention_mla_narrow");
@@ -247,9 +246,10 @@ TEST(latents_of_8_bits_are_read_by_name)
     CHECK_EQ(pick(TOKENS, text, &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_mla_narrow");
     CHECK(plan.attention.reads_narrow && plan.attention.v_is_k && plan.attention.d2 == 64);
-    CHECK_EQ(pick(TOKENS, text, &H100, &plan, &err), LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "attention_mla_narrow: no GPU has run it");
-    CHECK_HAS(err.text, "attention_mla_narrow_sm90: no GPU has run it");
+    CHECK_EQ(pick(TOKENS, text, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla_narrow_sm90");
+    CHECK_EQ(pick(TOKENS, text, &A100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla_narrow");
     CHECK_EQ(pick("mla_decoupled", "dtype=bf16,h=16,h_kv=1,q=1,kv=4096,d=512,d2=64", &wish, &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_mla_narrow: it is for k of 8 bits");
@@ -266,7 +266,7 @@ TEST(latents_of_8_bits_are_read_by_name)
 }
 
 /* The same by wgmma, from the same tile as of 16 bits: 64 rows and 64 keys. */
-TEST(latents_of_8_bits_are_read_for_wgmma_by_name)
+TEST(latents_of_8_bits_are_read_for_wgmma)
 {
     static const char text[] = "dtype=bf16,k=f8e4m3,h=16,h_kv=1,q=1,kv=4096,page=64,d=512,d2=64";
     const struct device wish = asking_for(&H100, "attention_mla_narrow_sm90");

@@ -194,6 +194,5 @@ bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, 
 
 bool plan_attention_mla_narrow_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    plan->bound_waits = false; /* beside the sentence of a bounded wait its products wait for each other */
     return begin_narrow(r, plan, why) && take_wgmma(r, plan, why);
 }
