@@ -42,7 +42,7 @@ wanted() {
     grep -oE 'LATHE_COMPILED\([a-z0-9_]+\)' -r templates --include='*.cuh' | sed 's/:LATHE_COMPILED(/ /; s/)$//' | grep -v 'base.cuh' | sort -u |
         while read -r file role; do
             echo "$file $role sm_90a"
-            case $file,$role in *sm90* | *,bwd_decay | *,bwd_values | *,turn_v) ;; *) echo "$file $role sm_80" ;; esac
+            case $file,$role in *sm90* | *delta_cuts.cuh,* | *,bwd_decay | *,bwd_values | *,turn_v) ;; *) echo "$file $role sm_80" ;; esac
         done
 }
 

@@ -108,9 +108,10 @@ static bool narrow_is_wanted(const struct kernel_request *r, char *why)
         return false;
     if (r->problem->paged || strstr(r->device->template_name, "attention_fwd_narrow"))
         return true;
-    snprintf(why, REASON_BYTES,
-             "it is for keys in pages: others are read sooner by a kernel behind one that widens them; asked for "
-             "by its name it takes them");
+    snprintf(
+        why, REASON_BYTES,
+        "it is for keys in pages: others are read sooner by a kernel behind one that widens them; asked for "
+        "by its name it takes them");
     return false;
 }
 
