@@ -45,6 +45,10 @@ grep -nE '^[[:space:]]*#[[:space:]]*include' $templates | while IFS= read -r lin
     esac
 done | breach 'templates/ include only quoted files of templates/'
 
+# ptxas 12.8 and 13.0 leave out the minus of min(min(-x, y), z) of int, and of max, for sm_90 and sm_100, where it is one VIMNMX3.
+grep -nE -e '-warp_(min|max)\(|(min|max)\([^()]*(min|max)\(-[a-z]' $templates |
+    breach 'no negated int goes into a minimum or maximum of three: warp_min and warp_max are both there'
+
 # Kernels can be compiled apart (common/base.cuh).
 awk '/^extern "C" __global__/ && before !~ /^#if LATHE_COMPILED\([a-z_]+\)$/ { print FILENAME ":" FNR ": " $0 } { before = $0 }' $templates |
     breach 'every kernel of templates/ stands behind #if LATHE_COMPILED(role)'

@@ -69,7 +69,7 @@ template <class P> struct delta_run_block {
                 wrong = right ? wrong : min(wrong, number);
             }
         }
-        wrong = -warp_max(-wrong);
+        wrong = warp_min(wrong);
         if (lane_id() == 0) {
             of_warp[threadIdx.x / 32] = wrong;
         }
