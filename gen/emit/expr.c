@@ -75,12 +75,31 @@ static double bound_of(const struct emitter *e, const struct ir_node *n)
     }
 }
 
+static bool is_integer(const struct emitter *e, int node, double value)
+{
+    const struct ir_node *n = &e->w->node[node];
+    return n->op == OP_CONST && n->value == value;
+}
+
+/* Whatever the compiler would make a negation of (common/ptx_negate.cuh); NULL: it would not. */
+static const char *negation_text(const struct emitter *e, const struct ir_node *n)
+{
+    if (n->op == OP_NEG || (n->op == OP_MUL && is_integer(e, n->arg[1], -1)))
+        return "negate(%0)";
+    if ((n->op == OP_SUB && is_integer(e, n->arg[0], 0)) || (n->op == OP_MUL && is_integer(e, n->arg[0], -1)))
+        return "negate(%1)";
+    return NULL;
+}
+
 /* Of sums and products that the language lets wrap around and C++ does not; NULL: the op's own text serves.
  */
 static const char *wrapping_text(const struct emitter *e, const struct ir_node *n)
 {
     if (n->type != TYPE_I32)
         return NULL;
+    const char *negation = negation_text(e, n);
+    if (negation)
+        return negation;
     switch ((enum ir_op)n->op) {
     case OP_ADD:
         return bound_of(e, n) < ANY_INTEGER ? NULL : "m_add(%0, %1)";
@@ -88,8 +107,6 @@ static const char *wrapping_text(const struct emitter *e, const struct ir_node *
         return bound_of(e, n) < ANY_INTEGER ? NULL : "m_sub(%0, %1)";
     case OP_MUL:
         return bound_of(e, n) < ANY_INTEGER ? NULL : "m_mul(%0, %1)";
-    case OP_NEG:
-        return bound_of(e, n) < ANY_INTEGER ? NULL : "m_neg(%0)";
     case OP_NOT:
         return "(~%0)";
     default:

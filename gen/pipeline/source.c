@@ -96,11 +96,13 @@ static bool emit_variant(struct text_buf *config, struct text_buf *t, const stru
     struct text_buf body = {0};
     const bool ok = kind->emit(r, plan, config, &body, out);
     const bool exact = body.data && strstr(body.data, " = exact_"); /* gen/emit/expr.c */
+    const bool negates = body.data && strstr(body.data, "negate("); /* the same */
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         r->spec->name);
-    text_add(t, "#include \"config.gen.cuh\"\n#include \"common/math.cuh\"\n%s%s\n",
-             exact ? "#include \"common/exact.cuh\"\n" : "", kind->variant_includes);
+    text_add(t, "#include \"config.gen.cuh\"\n#include \"common/math.cuh\"\n%s%s%s\n",
+             exact ? "#include \"common/exact.cuh\"\n" : "",
+             negates ? "#include \"common/ptx_negate.cuh\"\n" : "", kind->variant_includes);
     text_add_bytes(t, body.data, body.size);
     text_fail_with(t, &body);
     text_free(&body);

@@ -346,8 +346,8 @@ def say_phases(world, row, backward, own, scheme, options):
     torch.cuda.synchronize()
     by_sort = profiled(scheme, 4)
     messages = Messages(world)
-    apart = {n: x.clone(memory_format=torch.preserve_format) if isinstance(x, torch.Tensor) else x for n, x in own.items()}
-    quiet = Scheme(world, row, backward, apart, messages.transport)  # its o and lse are not what the backward pass wants
+    apart = {n: torch.clone(x) for n, x in own.items()}  # its o and lse are not what the backward pass wants
+    quiet = Scheme(world, row, backward, apart, messages.transport)
     messages.keeps = True
     quiet()
     messages.keeps = False

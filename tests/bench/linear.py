@@ -359,7 +359,8 @@ class Bench:
             note = f"  {beside['ms'] / times[way]['ms']:5.2f} x peer ({beside['ms']:.3f} ms)" if beside else ""
             shown = {n: e for n, e in errors.items() if (n == "o") == (way == "forward")}
             label = next((line.split()[-1] for line in calls[way].info.splitlines() if line.split()[:1] == ["label"]), "")
-            right = self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label, problem.delta)
+            right = self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown,
+                                note + "  " + label, problem.delta)
             if right and not self.errors:
                 rate = problem.bytes(way == "backward") / times[way]["ms"] * 1e3 / self.copy
                 over = f", {beside['ms'] / times[way]['ms']:.2f} x FLA" if beside else ""

@@ -421,6 +421,26 @@ TEST(floats_are_exact)
 }
 
 /* Rows that do not start at multiples of 16 bytes are moved, each tensor by its own launch. */
+/* What the compiler takes for a negation, ptxas may lose: tests/specs/good/least_of_negated.lua. */
+TEST(negated_integers_have_a_function_of_their_own)
+{
+    static const char *const WAY[] = {"-v.x", "0 - v.x", "v.x * -1", "-1 * v.x"};
+    for (size_t i = 0; i <= sizeof WAY / sizeof *WAY; i++) {
+        const bool negates = i < sizeof WAY / sizeof *WAY;
+        char text[512];
+        struct source s;
+        snprintf(text, sizeof text,
+                 "return elementwise { over = { 'n' }, operands = { x = tensor('i32'), y = tensor('i32') },\n"
+                 "  results = { r = tensor('i32') }, forward = function(v) return min(%s, v.y) end }\n",
+                 negates ? WAY[i] : "1 - v.x");
+        make_pass(text, LATHE_FORWARD, "n=64", &s);
+        const char *variant = text_named(&s, "variant.gen.cuh")->data;
+        CHECK_EQ(strstr(variant, " = negate(p0)") != NULL, negates);
+        CHECK_EQ(strstr(variant, "#include \"common/ptx_negate.cuh\"") != NULL, negates);
+        source_free(&s);
+    }
+}
+
 TEST(unaligned_rows_are_moved)
 {
     struct signature sig;

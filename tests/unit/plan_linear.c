@@ -302,6 +302,17 @@ TEST(the_delta_rule_goes_by_wgmma)
     check_answers(&asked, row, sizeof row / sizeof *row);
 }
 
+static struct problem gated_delta_problem(const char *text)
+{
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = load_signed("gated_delta", LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
+    ir_free(ir);
+    return problem;
+}
+
 /* A block has 64 value channels or 128, as blocks are many or few for the device; and what decides it is
  * foretold. */
 TEST(blocks_of_the_delta_rule_fit_the_device)
@@ -318,12 +329,8 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
-        struct signature sig;
-        struct problem problem;
         lathe_error err = {.status = LATHE_OK};
-        struct ir *ir = load_signed("gated_delta", LATHE_FORWARD, &sig);
-        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
-        ir_free(ir);
+        const struct problem problem = gated_delta_problem(row[i].problem);
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
         CHECK_EQ(plan.linear.groups, row[i].groups);
         CHECK_EQ(plan.linear.chunk_threads, 128 * (1 + row[i].groups));
@@ -391,12 +398,8 @@ TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
     snprintf(runs.template_name, sizeof runs.template_name, "linear_delta_runs_sm90");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
-        struct signature sig;
-        struct problem problem;
         lathe_error err = {.status = LATHE_OK};
-        struct ir *ir = load_signed("gated_delta", LATHE_FORWARD, &sig);
-        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
-        ir_free(ir);
+        const struct problem problem = gated_delta_problem(row[i].problem);
         const int lengths = !row[i].groups       ? 0
                             : row[i].groups == 2 ? LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO
                                                  : LENGTHS_RUNS;
