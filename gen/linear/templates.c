@@ -167,10 +167,7 @@ const struct template_row linear_templates[] = {
                 DIMS(128, 512),
                 .takes = LINEAR_TAKES(DECAY) | LINEAR_TAKES(STATES),
                 .only = LINEAR_TAKES(DELTA) | LINEAR_TAKES(DECAY)},
-     .lengths = linear_run_lengths,
-     .unproven =
-         "on an H200 it read outside its tensors and gave wrong numbers; no GPU has run it since that "
-         "was mended, so it is taken by its name alone"},
+     .lengths = linear_run_lengths},
     {FORWARD(linear_delta_sm90, "delta_sm90.cuh", BESIDE), WGMMA,
      DELTA_RULE(BF16, DIMS(128, 512), LINEAR_TAKES(STATES)), .lengths = linear_delta_lengths},
     {FORWARD(linear_delta, "delta_chunks.cuh", BESIDE),

@@ -374,9 +374,7 @@ TEST(the_delta_rule_by_key_channel_is_cut_where_sequences_are_few_and_long)
     }
 }
 
-/* Runs, by their name: what is faster where gates are strong, if it is not slower where they are weak; and
-   what is never cut is left to linear_delta_sm90, as is what has no gates. Lengths tell of it only where it
-   may be taken. */
+/* What is never cut is left to linear_delta_sm90, as is what has no gates. */
 TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
 {
     static const struct {
@@ -398,6 +396,7 @@ TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
     snprintf(runs.template_name, sizeof runs.template_name, "linear_delta_runs_sm90");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
+        struct plan taken;
         lathe_error err = {.status = LATHE_OK};
         const struct problem problem = gated_delta_problem(row[i].problem);
         const int lengths = !row[i].groups       ? 0
@@ -405,9 +404,10 @@ TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
                                                  : LENGTHS_RUNS;
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &runs, &plan, &err),
                  row[i].groups ? LATHE_OK : LATHE_UNSUPPORTED);
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &runs) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO),
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO),
                  lengths);
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO), 0);
+        CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &taken, &err), LATHE_OK);
+        CHECK_STR(taken.row->name, row[i].groups ? "linear_delta_runs_sm90" : "linear_delta_sm90");
         if (row[i].groups)
             CHECK_EQ(plan.linear.groups, row[i].groups);
         else

@@ -4,5 +4,5 @@ return linear_attention {
   query_mod = unit,
   key_mod   = chain(function(k, at) return where(lt(at.pos % 8, 4), 1.0, 0.2 * k + 1.0) end, unit),
   delta     = function(at, x) return where(lt(at.pos % 64, 32), 2.0, 1.0) - 0.1 * sigmoid(x.r(at.b, at.h, at.t)) end,
-  decay     = function(at, x) return 0.02 * max(x.g(at.b, at.h, at.t), -3.0) end,
+  decay     = function(at, x) return 0.02 * min(max(x.g(at.b, at.h, at.t), -3.0), 0.0) end,
 }

@@ -6,7 +6,7 @@ return linear_attention {
   key_mod   = unit,
   delta     = function(at, x) return 2.0 * sigmoid(x.r(at.b, at.h, at.t)) end,
   decay     = function(at, x)
-    local g = max(x.g(at.b, at.h, at.t), -3.0)
+    local g = min(max(x.g(at.b, at.h, at.t), -3.0), 0.0)
     local few = where(eq(at.h % 3, 2), 250.0, where(eq(at.h % 2, 1), 50.0, 0.0))
     return where(lt(abs(at.pos - 1400.0), few), 0.02 * g, g - 0.5)
   end,
