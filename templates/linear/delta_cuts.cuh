@@ -73,12 +73,14 @@ template <class P> struct delta_told {
     }
 };
 
-// Is there a run of more than delta_runs::LONGEST pieces?
-DEV bool has_long_run(u32 starts, int count)
+// Does a run take longer than transitions would? Lanes have pieces, of `each` chunks, and what is ahead of theirs.
+DEV bool has_long_run(u32 starts, int count, int ahead, int each)
 {
-    static_assert(cfg::PIECES < 32 && delta_runs::LONGEST == 2, "two in a row that go on");
-    const u32 on = ~starts & ((1u << count) - 1u);
-    return (on & on >> 1) != 0;
+    const u32 behind = starts & ~((2u << lane_id()) - 1u);
+    const int next = behind != 0 ? __ffs(static_cast<int>(behind)) - 1 : count;
+    const int chunks = ahead + (next - lane_id()) * each;
+    const bool begins = (starts >> lane_id() & 1u) != 0;
+    return __any_sync(ALL_LANES, begins && 2 * chunks > delta_runs::LONGEST_HALVES * each) != 0;
 }
 
 template <class P> DEV void delta_cuts(const P &p)
@@ -112,7 +114,8 @@ template <class P> DEV void delta_cuts(const P &p)
         const bool none = __any_sync(ALL_LANES, live && grows[at] != 0) != 0 || keeps_over_states(p);
         int mine = !live || (none && lane_id() > 0) ? delta_runs::GOES_ON : ahead[at];
         const u32 starts = __ballot_sync(ALL_LANES, mine >= 0);
-        if (has_long_run(starts, own.count) && all.most >= delta_runs::LEAST_OF_TRANSITIONS) {
+        const int each = chunks_of(own.length);
+        if (has_long_run(starts, own.count, mine, each) && all.most >= delta_runs::LEAST_OF_TRANSITIONS) {
             mine = delta_runs::BY_TRANSITIONS;
         }
         if (lane_id() < cfg::PIECES) {

@@ -1,8 +1,8 @@
 // linear/delta_runs.cuh: few long sequences in runs (linear/runs.cuh), behind a decay of one number a token, by wgmma.
 //
 // `inverse` or `prepare` tells of each chunk by how much it shrinks a state, `cuts` (linear/delta_cuts.cuh) how pieces
-// begin. A head's sequence whose gates are strong enough goes in runs; one that would be left with a run of more than
-// LONGEST pieces goes by transitions, as linear/delta_sm90.cuh has it: that takes as long as two pieces in a row.
+// begin. A head's sequence whose gates are strong enough goes in runs; one that would be left with a run of more chunks
+// than one and a half pieces have goes by transitions, as linear/delta_sm90.cuh has it, which take about as long.
 #pragma once
 #include "linear/delta_walk_sm90.cuh"
 #include "linear/runs.cuh"
@@ -14,7 +14,7 @@ namespace linear
 template <class P> constexpr bool CUT_BY_GATES = requires(const P &p) { p.cuts; };
 
 struct delta_runs : run_starts, run_rule {
-    static constexpr int LEAST = 2, LEAST_OF_TRANSITIONS = 3, LONGEST = 2; // pieces
+    static constexpr int LEAST = 2, LEAST_OF_TRANSITIONS = 3, LONGEST_HALVES = 3; // pieces, and halves of one
     // What is told of a piece: chunks ahead of it; that the run in front goes on; or of all pieces of a head:
     static constexpr int GOES_ON = -1, BY_TRANSITIONS = -2;
 
