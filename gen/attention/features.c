@@ -352,7 +352,8 @@ const struct feature attention_features[] = {
          .has = has_narrow_pages,
          .instead =
              "keep them in pages as bf16, or in rows of up to 256 numbers that start at multiples of 16 "
-             "bytes, without mods"},
+             "bytes, without mods",
+         .missing = "neither k nor v is of 8 bits in pages"},
     [HAS_MOD_OF_PAIR] = {.name = "key_mod beside q2 and k2, or of values in keys",
                          .has = has_mod_of_pair,
                          .instead = "give k as the mod has made it"},

@@ -63,6 +63,9 @@ void plan_cut_keys(const struct kernel_request *r, int blocks, int least, struct
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_fp8_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_sm90_lengths(const struct problem *problem, const struct device *device);
+/* plan_pages.c: the same of keys of 8 bits that are copied out of pages ahead of it */
+bool plan_attention_gathered(const struct kernel_request *r, struct plan *plan, char *why);
+int attention_gathered_lengths(const struct problem *problem, const struct device *device);
 /* plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_mla_narrow(const struct kernel_request *r, struct plan *plan, char *why);

@@ -44,6 +44,7 @@ struct emitter {
     int n_declared;
     int starts; /* linear attention whose tokens make several updates: 1 + the buffer of where sequences begin
                    among all updates; 0: there is none */
+    bool gathers;   /* attention whose keys are copied out of pages ahead of its kernels */
     int key_starts; /* packed sequences whose keys are copied out of pages: 1 + the buffer of where each
                        begins; 0: there is none */
 };

@@ -71,7 +71,7 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
 {
     const char *wish = names_asked(r);
     const int skip = r->skip ? *r->skip : 0;
-    *out = (struct plan){.row = t, .bound_waits = t->unproven};
+    *out = (struct plan){.row = t, .bound_waits = t->unproven && !t->plain_waits};
     if (r->only && strcmp(r->only, t->name) != 0)
         snprintf(why, REASON_BYTES, "%s was measured", r->only);
     else if (wish[0] && !is_named(wish, t->name))

@@ -76,6 +76,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
     const char *narrow;   /* "k is", "v is", "k and v are" of 8 bits; NULL: neither. A kernel ahead
                              widens it to the dtype of q, or */
+    bool gathers;         /* attention_fwd_gathered_sm90: k and v are copied out of pages ahead of it */
     bool reads_narrow;    /* attention_*_narrow: the kernel reads such bytes itself */
     bool applies_key_mod; /* attention_mla_narrow: it applies key_mod to them, too */
     const char *factors;  /* what became of mods of k and v, for `lathe explain`; NULL: nothing */

@@ -15,7 +15,7 @@ struct plan {
     bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
                          hardware */
     char tile[24];    /* its row of tiles, as in struct device; "": it has one shape for a problem */
-    char reason[768]; /* for `lathe explain` */
+    char reason[1024]; /* for `lathe explain` */
     union {
         struct attention_plan attention;
         struct row_plan rows;

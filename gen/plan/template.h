@@ -46,6 +46,8 @@ struct template_row {
     enum isa isa;
     struct serves serves; /* columns of what it takes; what they do not say, `ok` asks */
     const char *unproven; /* new to hardware: why it is taken only by its name; NULL: it is taken */
+    bool plain_waits;     /* and its waits have no bound: with one, its wgmmas spill, or wait for each other
+                             (C7510) */
     /* Fill the plan, or say why not in `why` (REASON_BYTES). */
     bool (*ok)(const struct kernel_request *r, struct plan *plan, char *why);
     void (*define)(struct text_buf *t, const struct plan *plan); /* macros of the config; NULL: none */

@@ -173,7 +173,7 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
         text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
     if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
         text_add(&words, ",seqs=%lld", (long long)seqs);
-    if (lengths & LENGTHS_ODD_PAGES)
+    if (lengths & (LENGTHS_ODD_PAGES | LENGTHS_GATHERED))
         text_add(&words, ",page=%lld", (long long)kernel->built.dim[SYM_PAGE]);
     if (lengths & (LENGTHS_MANY_BLOCKS | LENGTHS_NOT_CUT | LENGTHS_RUNS)) {
         const int64_t *dim = kernel->built.dim;
@@ -183,7 +183,11 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
             text_add(&words, ",seqs=%lld", (long long)dim[SYM_SEQS]);
     } else if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
-    if (lengths & LENGTHS_ANY_LOW_TILES)
+    if (lengths & LENGTHS_GATHERED)
+        text_add(&words, ",pool=%lld", (long long)kernel->built.dim[SYM_POOL]);
+    if (lengths & LENGTHS_GATHERED && seqs > 0)
+        text_add(&words, ",seqs=%lld", (long long)seqs);
+    if (lengths & (LENGTHS_ANY_LOW_TILES | LENGTHS_GATHERED))
         text_add(&words, ",b=%lld,h=%lld,q=%lld", (long long)kernel->built.dim[SYM_B],
                  (long long)kernel->built.dim[SYM_H], (long long)kernel->built.dim[SYM_Q]);
     for (int i = 0; i < ir->n_params; i++)

@@ -530,6 +530,7 @@ bool cases_make(struct case_list *list, bool full)
     group_decode(list, full);
     group_narrow(list);
     group_fp8(list);
+    group_gathered(list);
     group_batch(list, full);
     group_f32(list, full);
     group_mla(list, full);

@@ -464,6 +464,7 @@ bool emit_attention(const struct kernel_request *r, const struct plan *plan, str
     bool ok = emitter_open(&e, lowered, r->sig, r->problem, variant);
     e.spec = r->spec;
     e.back = k->backward ? &k->back : NULL;
+    e.gathers = r->problem->paged && (k->backward || plan->attention.gathers);
     e.mark_more = k->backward ? mark_backward : merged ? mark_combine : NULL;
     if (ok && k->backward)
         emit_backward_config(config, &e, plan);

@@ -126,8 +126,8 @@ void emit_place_pointer(struct params *p, const char *type, const char *name, co
 void emit_place_strides(struct params *p, const char *name, const struct place *t);
 /* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
 bool has_sequences(const struct emitter *e);
-/* In pages, which k and v are pools of, and which kernels read; in the backward pass they are copied out of
-   them first. */
+/* In pages, which k and v are pools of, and which kernels read; in the backward pass, and where a plan says so,
+   they are copied out of them first. */
 bool keys_have_pages(const struct emitter *e);
 bool keys_are_gathered(const struct emitter *e);
 /* How many keys a batch has, or all packed sequences. */
@@ -188,6 +188,19 @@ void params_tensors(struct params *p, const struct launcher *a, const struct lay
 void params_end(struct params *p, const struct launcher *a, const struct layout *l, const struct plan *plan);
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
                  struct source *out);
+
+/* ---- emit_pages.c: keys that are copied out of pages (attention/pages.cuh) */
+
+struct page_gradients {                              /* that pages get; none of it in the forward pass */
+    const struct place *dk_rows, *dv_rows, *dk, *dv; /* NULL: not wanted */
+    int first, next; /* buffers: lists of the table's entries, by page; -1: none */
+};
+/* Where each of the packed sequences begins among such keys: before anything that names the list. */
+void emit_key_starts(struct emitter *e, struct source *out);
+void emit_page_params(struct emitter *e, const struct layout *l, const struct page_gradients *g,
+                      struct launch *launch);
+void emit_pages_in(struct emitter *e, const struct layout *l, const struct page_gradients *g,
+                   struct source *out);
 
 /* ---- back_pair.c */
 

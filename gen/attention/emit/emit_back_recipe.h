@@ -42,7 +42,7 @@ void back_add_input_kernels(struct recipe *r, bool exact);
 /* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
 void back_declare_input_params(const struct recipe *r);
 
-/* ---- emit_back_pages.c: keys that are copied out of pages (attention/backward/pages.cuh) */
+/* ---- emit_back_pages.c: keys that are copied out of pages (attention/pages.cuh) */
 
 /* Where each of the packed sequences begins among such keys: before anything that names the list. */
 void back_place_pages(struct recipe *r);

@@ -20,7 +20,11 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
     struct text_buf again = {0};
     bool declared = false;
     bool paired = false;
+    if (keys_are_gathered(e))
+        emit_key_starts(e, out);
     make_layout(&a, &l, TENSOR_COUNT, out);
+    if (keys_are_gathered(e))
+        emit_pages_in(e, &l, &(struct page_gradients){.first = -1, .next = -1}, out);
     if (plan->attention.dynamic)
         l.counter_buffer = add_buffer(out, e, product_of(8));
     for (int t = 0; t < TENSOR_COUNT; t++) {

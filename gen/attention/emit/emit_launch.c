@@ -391,6 +391,7 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
     const bool pages = key && keys_have_pages(e);
+    const enum sym tokens = pages ? SYM_PAGE : key ? keys_of_call(e) : SYM_Q;
     const enum dtype_role role = tensor_role(which);
     const int row_bytes =
         lathe__element_bytes(problem, role) * (value ? plan->attention.dv_pad : plan->attention.d_pad);
@@ -399,9 +400,7 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
                                  .data = p->before + (uint32_t)which * 8,
                                  .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
                                  .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
-                                 .dim = {pages ? SYM_PAGE
-                                         : key ? SYM_KV
-                                               : SYM_Q,
+                                 .dim = {(uint8_t)tokens,
                                          key ? SYM_H_KV : SYM_H, pages ? SYM_POOL : SYM_B},
                                  .dtype = (uint8_t)problem->dtype[role],
                                  .swizzle = row_bytes % 128 == 0  ? 128

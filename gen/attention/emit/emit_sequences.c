@@ -12,17 +12,18 @@
 
 bool has_sequences(const struct emitter *e)
 {
-    return is_packed(e) || keys_have_pages(e) || problem_has_named(e->sig, e->problem, "used_kv");
+    const bool paged = e->problem->paged && !e->sig->backward; /* then a plan reckons with sequences */
+    return is_packed(e) || paged || problem_has_named(e->sig, e->problem, "used_kv");
 }
 
 bool keys_have_pages(const struct emitter *e)
 {
-    return e->problem->paged && !e->sig->backward;
+    return e->problem->paged && !e->gathers;
 }
 
 bool keys_are_gathered(const struct emitter *e)
 {
-    return e->problem->paged && e->sig->backward;
+    return e->gathers;
 }
 
 enum sym keys_of_call(const struct emitter *e)

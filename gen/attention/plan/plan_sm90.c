@@ -259,13 +259,19 @@ static bool is_of_blocks(const struct kernel_request *r, const struct tile_row *
            (rows == 0 || rows % t->bm == 0 || t->bm % rows == 0);
 }
 
+/* Do tiles of keys come out of pages? */
+static bool reads_pages(const struct kernel_request *r, const struct plan *plan)
+{
+    return r->problem->paged && !plan->attention.gathers;
+}
+
 /* A row that is asked for by its name may spill. */
 static bool serves(const struct kernel_request *r, const struct row *row, const struct plan *plan,
                    bool blocks)
 {
     const enum register_need need = blocks ? r->attention->block_need : r->attention->need;
     const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
-    if (row->short_rows && !plan->attention.short_rows && !r->problem->paged && !r->device->tile[0])
+    if (row->short_rows && !plan->attention.short_rows && !reads_pages(r, plan) && !r->device->tile[0])
         return false;
     if (row->low && row->tile.bm != height_wanted(r, plan))
         return false;
@@ -354,7 +360,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
         return false;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
-    const bool any = !r->problem->paged;
+    const bool any = !reads_pages(r, plan);
     const struct rows rows = ROWS_OF(ROWS);
     if (take_row(r, rows, true, any, plan) || take_row(r, rows, false, any, plan) ||
         (!any && (take_row(r, rows, true, true, plan) || take_row(r, rows, false, true, plan)))) {

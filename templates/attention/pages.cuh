@@ -1,7 +1,6 @@
-// attention/backward/pages.cuh: kernels: keys in pages, in front of the backward pass and behind it. The kernels in
-// between have keys of each sequence beside each other: pages_in copies them there, and widens those of 8 bits
-// (cfg::source_k, source_v) on the way, and pages_out adds their gradients,
-// which have a place for each key of each sequence, to where the keys lie.
+// attention/pages.cuh: kernels: keys in pages, ahead of kernels that have keys of each sequence beside each other, and
+// behind them: pages_in copies keys there, and widens those of 8 bits (cfg::source_k, source_v) on the way; in the
+// backward pass pages_out adds their gradients, which have a place for each key of each sequence, to where the keys lie.
 //
 // Sequences may share pages, so a page has a list of the entries of the table that name it, in the order of the table:
 // pages_find makes these, and pages_out adds in that order, so that sums are the same from run to run.
@@ -12,11 +11,13 @@
 // page_params: k, v, dk, dv are pools, with strides from page to page, head to head and row to row; dk and dv are
 // nullptr unless they are wanted, v and dv where V is a part of K. k_rows, v_rows, dk_rows, dv_rows (fp32) are the same
 // in rows beside each other, of which a sequence has `room`: batch by batch, or beside cu_q one sequence behind the
-// other. first and next: by page and by entry of the table, the first or the next entry that names that page, or NONE.
-// starts: beside cu_q, where each sequence begins among all rows; else nullptr. n_b, n_h, room, page, most_pages,
-// n_pages: sequences, heads of k, keys of a sequence at most, keys of a page, pages of a sequence, pages of a pool.
+// other. first and next: by page and by entry of the table, the first or the next entry that names that page, or NONE;
+// nullptr in the forward pass. starts: beside cu_q, where each sequence begins among all rows; else nullptr. n_b, n_h,
+// room, page, most_pages, n_pages: sequences, heads of k, keys of a sequence at most, keys of a page, pages of a
+// sequence, pages of a pool. fill: rows behind the keys in use become 0; else they stay what they are, for a kernel
+// that reads none of them.
 //
-// What the table says is clamped into the pool here as in the forward pass.
+// What the table says is clamped into the pool here as in kernels that read pages themselves.
 #pragma once
 #include "common/concepts.cuh"
 #include "common/narrow.cuh"
@@ -66,7 +67,7 @@ template <class SOURCE, class T, int V> DEV uint4 load_as(const SOURCE *from)
     }
 }
 
-// Rows of k or v of head h, keys key0 .. key0 + PAGE_TOKENS - 1 of sequence b. What is not in use is 0.
+// Rows of k or v of head h, keys key0 .. key0 + PAGE_TOKENS - 1 of sequence b. What is not in use is 0 where p.fill.
 template <class SOURCE, class T, int DIM> DEV void copy_rows(const page_params &p, const void *pool,
                                                              const steps &of_pool, void *rows, const steps &of_rows,
                                                              int b, int h, int key0)
@@ -74,23 +75,32 @@ template <class SOURCE, class T, int DIM> DEV void copy_rows(const page_params &
     constexpr int V = 16 / static_cast<int>(sizeof(T));
     static_assert(DIM % V == 0, "whole vectors");
     constexpr int VECTORS = DIM / V;
+    constexpr int AT_ONCE = 4; // vectors that a thread waits for together
     const int end = length(p, b);
+    const int count = (min(p.fill != 0 ? p.room : end, key0 + PAGE_TOKENS) - key0) * VECTORS;
     const SOURCE *src = static_cast<const SOURCE *>(pool) + h * of_pool.h;
     T *dst = static_cast<T *>(rows) + (b * of_rows.b + h * of_rows.h + first_row(p, b) * of_rows.t);
 #pragma unroll 1
-    for (int n = static_cast<int>(threadIdx.x); n < PAGE_TOKENS * VECTORS; n += PAGE_THREADS) {
-        const int key = key0 + n / VECTORS;
-        const int column = n % VECTORS * V;
-        if (key >= p.room) {
-            break;
+    for (int from = static_cast<int>(threadIdx.x); from < count; from += AT_ONCE * PAGE_THREADS) {
+        uint4 x[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int n = from + i * PAGE_THREADS;
+            const int key = key0 + n / VECTORS;
+            x[i] = {0, 0, 0, 0};
+            if (n < count && key < end) {
+                const int number = key / p.page;
+                const i64 row = page_at(p, b, number) * of_pool.b + (key - number * p.page) * of_pool.t;
+                x[i] = load_as<SOURCE, T, V>(src + (row + n % VECTORS * V));
+            }
         }
-        uint4 x = {0, 0, 0, 0};
-        if (key < end) {
-            const int number = key / p.page;
-            const i64 row = page_at(p, b, number) * of_pool.b + (key - number * p.page) * of_pool.t;
-            x = load_as<SOURCE, T, V>(src + (row + column));
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int n = from + i * PAGE_THREADS;
+            if (n < count) {
+                *reinterpret_cast<uint4 *>(dst + ((key0 + n / VECTORS) * of_rows.t + n % VECTORS * V)) = x[i];
+            }
         }
-        *reinterpret_cast<uint4 *>(dst + (key * of_rows.t + column)) = x;
     }
 }
 
