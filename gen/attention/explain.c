@@ -11,10 +11,10 @@
 static void explain_narrow(struct facts *f, const struct plan *plan)
 {
     const char *const said =
-        plan->attention.reads_narrow
-            ? "of 8 bits, and widened to the dtype of q by the kernel as it reads"
+        plan->attention.reads_narrow ? "of 8 bits, and widened to the dtype of q by the kernel as it reads"
         : plan->attention.gathers
-            ? "of 8 bits, and widened to the dtype of q ahead of the kernel, which copies the keys in use out "
+            ? "of 8 bits, and widened to the dtype of q ahead of the kernel, which copies the keys in use "
+              "out "
               "of their pages: the workspace has room for those of all places of the table"
             : "of 8 bits, and widened to the dtype of q in the workspace ahead of the kernel, of batches and "
               "sequences their keys in use: less memory at rest, but more bytes moved than of 16 bits";

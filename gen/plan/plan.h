@@ -12,9 +12,9 @@
 
 struct plan {
     const struct template_row *row; /* the template; its `form` says which of the union is there */
-    bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
-                         hardware */
-    char tile[24];    /* its row of tiles, as in struct device; "": it has one shape for a problem */
+    bool bound_waits;  /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
+                          hardware */
+    char tile[24];     /* its row of tiles, as in struct device; "": it has one shape for a problem */
     char reason[1024]; /* for `lathe explain` */
     union {
         struct attention_plan attention;

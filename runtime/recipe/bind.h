@@ -47,7 +47,7 @@ int64_t lathe__own_key_parts(const struct problem *problem, int least);
    that a block has more of each; so many, or so short ones, that none is cut in pieces; so few and long ones
    that gates may cut them, and with blocks that have more of each. And of attention for
    Hopper, where it says so: tiles of so many rows that multiprocessors would wait, and lower ones are better,
-   without a mask and with one; so many rows for each key of 8 bits in pages that it is copied out of these. */
+   without a mask and with one; so many rows for each key of 8 bits in pages that these are copied. */
 enum {
     LENGTHS_MANY_KEYS = 1,
     LENGTHS_FEW_QUERIES = 2,

@@ -1,6 +1,6 @@
 // attention/pages.cuh: kernels: keys in pages, ahead of kernels that have keys of each sequence beside each other, and
 // behind them: pages_in copies keys there, and widens those of 8 bits (cfg::source_k, source_v) on the way; in the
-// backward pass pages_out adds their gradients, which have a place for each key of each sequence, to where the keys lie.
+// backward pass pages_out adds their gradients, with a place for each key of each sequence, to where the keys lie.
 //
 // Sequences may share pages, so a page has a list of the entries of the table that name it, in the order of the table:
 // pages_find makes these, and pages_out adds in that order, so that sums are the same from run to run.

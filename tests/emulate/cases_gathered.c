@@ -1,8 +1,8 @@
 /*
- * cases_gathered.c: keys and values of 8 bits in pages, which are copied out of them ahead of Hopper's kernel:
- * pages of 1 to 256 keys, pages that sequences share, dense and packed queries, keys in use and all of them,
- * NaN in pages that no key in use lies in and beside the last key. In: nothing. Out: cases at the end of the
- * list.
+ * cases_gathered.c: keys and values of 8 bits in pages, which are copied out of them ahead of Hopper's
+ * kernel: pages of 1 to 256 keys, pages that sequences share, dense and packed queries, keys in use and all
+ * of them, NaN in pages that no key in use lies in and beside the last key. In: nothing. Out: cases at the
+ * end of the list.
  */
 #include "cases.h"
 
@@ -42,8 +42,8 @@ static const struct inline_spec SPECS[] = {
              "  output_mod = function(o, at) return o + 0.01 * at.pos + 0.1 * at.b end, mask_mod = "
              "causal }\n"},
 };
-static const struct inline_spec LATENT = {
-    "latent", "return attention { v = 'k', mask_mod = causal, scale = 0.07 }\n"};
+static const struct inline_spec LATENT = {"latent",
+                                          "return attention { v = 'k', mask_mod = causal, scale = 0.07 }\n"};
 static const char *const SHIPPED[] = {"retention", "sigmoid",   "sinks", "softcap",     "alibi",
                                       "relu",      "fp8_cache", "hstu",  "nsa_selected"};
 
@@ -51,11 +51,14 @@ static const char *const SHIPPED[] = {"retention", "sigmoid",   "sinks", "softca
 static const struct shape {
     int seqs, h, h_kv, q, page, most, pool, blocks;
     const char *without;
-} SHAPES[] = {
-    {3, 4, 2, 270, 16, 13, 0, 3, " cu_q cu_kv "},        {7, 4, 2, 420, 64, 4, 0, 0, " cu_kv "},
-    {3, 2, 1, 130, 3, 67, 0, 0, " cu_q cu_kv used_kv "}, {40, 1, 1, 90, 32, 9, 120, 3, " cu_kv "},
-    {5, 8, 2, 160, 256, 1, 0, 0, " cu_kv used_kv "},     {3, 4, 4, 70, 1, 150, 400, 2, " cu_q cu_kv "},
-    {7, 4, 2, 420, 24, 9, 40, 0, " cu_kv "},             {1, 2, 1, 200, 128, 5, 0, 0, " cu_q cu_kv "}};
+} SHAPES[] = {{3, 4, 2, 270, 16, 13, 0, 3, " cu_q cu_kv "},
+              {7, 4, 2, 420, 64, 4, 0, 0, " cu_kv "},
+              {3, 2, 1, 130, 3, 67, 0, 0, " cu_q cu_kv used_kv "},
+              {40, 1, 1, 90, 32, 9, 120, 3, " cu_kv "},
+              {5, 8, 2, 160, 256, 1, 0, 0, " cu_kv used_kv "},
+              {3, 4, 4, 70, 1, 150, 400, 2, " cu_q cu_kv "},
+              {7, 4, 2, 420, 24, 9, 40, 0, " cu_kv "},
+              {1, 2, 1, 200, 128, 5, 0, 0, " cu_q cu_kv "}};
 
 static void add(struct case_list *list, const struct inline_spec *spec, int i, lathe_dtype dtype, int d,
                 int d_v)
@@ -63,7 +66,7 @@ static void add(struct case_list *list, const struct inline_spec *spec, int i, l
     const struct shape *of = &SHAPES[i % COUNT(SHAPES)];
     struct test_case c = case_of_attention("gathered", spec->name, spec->text, dtype, d, d_v, 90);
     c.template_name = "attention_fwd_gathered_sm90";
-    c.dtypes = spec == &LATENT                    ? (i % 2 ? "k=f8e4m3" : "k=i8")
+    c.dtypes = spec == &LATENT                      ? (i % 2 ? "k=f8e4m3" : "k=i8")
                : strcmp(spec->name, "factors") == 0 ? DTYPES[i % 3]
                                                     : DTYPES[i % COUNT(DTYPES)];
     c.without = of->without;
@@ -103,7 +106,7 @@ static void add_specs(struct case_list *list)
 
 static void add_dims(struct case_list *list)
 {
-    static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96},  {80, 48},
+    static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96}, {80, 48},
                                   {64, 128},  {128, 512}, {16, 32}, {128, 256}};
     for (int i = 0; i < COUNT(DIMS); i++)
         add(list, &SPECS[1], i, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1]);

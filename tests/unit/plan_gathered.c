@@ -1,6 +1,6 @@
 /*
- * plan_gathered.c: keys of 8 bits in pages that are copied out of them ahead of Hopper's kernel: when that pays,
- * what it takes of memory, and that whatever else is in pages has the kernels that it had.
+ * plan_gathered.c: keys of 8 bits in pages that are copied out of them ahead of Hopper's kernel: when that
+ * pays, what it takes of memory, and that whatever else is in pages has the kernels that it had.
  */
 #include "plan_pick.h"
 #include "loaded.h"
@@ -47,10 +47,10 @@ TEST(copies_are_made_where_they_pay)
         const int bits = lengths_of(row[i].text, &named);
         CHECK_EQ((bits & LENGTHS_GATHERED) != 0, row[i].pays);
         CHECK_EQ(lengths_of(row[i].text, &H100) & LENGTHS_GATHERED, 0); /* until a GPU has run it */
-        const lathe_status status =
-            pick_pass("causal", LATHE_FORWARD, row[i].text, &named, &plan, &err);
+        const lathe_status status = pick_pass("causal", LATHE_FORWARD, row[i].text, &named, &plan, &err);
         if (status == LATHE_OK)
-            CHECK_EQ(strstr(plan.reason, "since each meets 256 rows of queries or more") != NULL, row[i].pays);
+            CHECK_EQ(strstr(plan.reason, "since each meets 256 rows of queries or more") != NULL,
+                     row[i].pays);
         else
             CHECK(!row[i].pays);
     }
@@ -96,7 +96,8 @@ TEST(copies_have_room_for_the_places_of_tables)
 /* Tiles are those of keys beside each other, and pages of any size are taken. */
 TEST(copies_are_read_as_any_keys)
 {
-    static const char *const PROBLEM[] = {NARROW "b=2,q=512,kv=4096,page=64", NARROW "b=2,q=512,kv=4096,page=8"};
+    static const char *const PROBLEM[] = {NARROW "b=2,q=512,kv=4096,page=64",
+                                          NARROW "b=2,q=512,kv=4096,page=8"};
     const struct device named = asking_for(&H100, GATHERED);
     for (int i = 0; i < 2; i++) {
         struct plan plan;
@@ -119,10 +120,12 @@ static void check_refused(const char *spec, const char *text, const char *says)
 
 TEST(what_is_not_copied_is_said)
 {
-    check_refused("causal", "dtype=bf16,h=8,q=512,kv=4096,page=64,d=128", "neither k nor v is of 8 bits in pages");
+    check_refused("causal", "dtype=bf16,h=8,q=512,kv=4096,page=64,d=128",
+                  "neither k nor v is of 8 bits in pages");
     check_refused("causal", NARROW "q=512,kv=4096", "neither k nor v is of 8 bits in pages");
     check_refused("qk_norm", NARROW "q=512,kv=4096,page=64", "pages are given beside a mod of k");
-    check_refused("causal", NARROW "q=512,kv=4096,page=64,unaligned=k", "do not start at multiples of 16 bytes");
+    check_refused("causal", NARROW "q=512,kv=4096,page=64,unaligned=k",
+                  "do not start at multiples of 16 bytes");
     check_refused("mla_decoupled", "dtype=bf16,k=f8e4m3,h=4,h_kv=1,q=512,kv=4096,page=64,d=128,d2=64,d_v=128",
                   "q2 and k2");
     check_refused("causal", NARROW "b=513,q=512,kv=1048576,page=256", "places that TMA counts");

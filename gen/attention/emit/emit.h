@@ -126,8 +126,8 @@ void emit_place_pointer(struct params *p, const char *type, const char *name, co
 void emit_place_strides(struct params *p, const char *name, const struct place *t);
 /* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
 bool has_sequences(const struct emitter *e);
-/* In pages, which k and v are pools of, and which kernels read; in the backward pass, and where a plan says so,
-   they are copied out of them first. */
+/* In pages, which k and v are pools of, and which kernels read; in the backward pass, and where a plan says
+   so, they are copied out of them first. */
 bool keys_have_pages(const struct emitter *e);
 bool keys_are_gathered(const struct emitter *e);
 /* How many keys a batch has, or all packed sequences. */

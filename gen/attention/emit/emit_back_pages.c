@@ -1,6 +1,6 @@
 /*
- * emit_back_pages.c: keys in pages in attention's backward pass: gradients of their copies are added to pages.
- * In: where everything lives. Out: buffers, and launches of attention/pages.cuh behind all others.
+ * emit_back_pages.c: keys in pages in attention's backward pass: gradients of their copies are added to
+ * pages. In: where everything lives. Out: buffers, and launches of attention/pages.cuh behind all others.
  */
 #include "gen/attention/emit/emit_back_recipe.h"
 #include "gen/arguments/problem.h"

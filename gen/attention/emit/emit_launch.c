@@ -400,8 +400,7 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
                                  .data = p->before + (uint32_t)which * 8,
                                  .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
                                  .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
-                                 .dim = {(uint8_t)tokens,
-                                         key ? SYM_H_KV : SYM_H, pages ? SYM_POOL : SYM_B},
+                                 .dim = {(uint8_t)tokens, key ? SYM_H_KV : SYM_H, pages ? SYM_POOL : SYM_B},
                                  .dtype = (uint8_t)problem->dtype[role],
                                  .swizzle = row_bytes % 128 == 0  ? 128
                                             : row_bytes % 64 == 0 ? 64

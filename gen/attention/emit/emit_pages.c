@@ -1,7 +1,7 @@
 /*
- * emit_pages.c: keys in pages, of which an attention kernel behind knows nothing: they are copied out of their
- * pages ahead of it. In: where everything lives. Out: the launch of attention/pages.cuh that copies them, and
- * the struct of parameters that all kernels there have.
+ * emit_pages.c: keys in pages, of which an attention kernel behind knows nothing: they are copied out of
+ * their pages ahead of it. In: where everything lives. Out: the launch of attention/pages.cuh that copies
+ * them, and the struct of parameters that all kernels there have.
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/emit/emit.h"

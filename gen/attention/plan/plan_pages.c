@@ -1,6 +1,7 @@
 /*
- * plan_pages.c: attention_fwd_sm90 of keys of 8 bits in pages, which are widened and copied out of their pages
- * ahead of it. In: a request and what plan.c has found out about the spec. Out: the plan, or why there is none.
+ * plan_pages.c: attention_fwd_sm90 of keys of 8 bits in pages, which are widened and copied out of their
+ * pages ahead of it. In: a request and what plan.c has found out about the spec. Out: the plan, or why there
+ * is none.
  */
 #include "gen/attention/planner.h"
 #include "gen/attention/kernel.h"
@@ -11,10 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A number of k or v costs four bytes more, since it is read, written in 16 bits, and read as such in the place
-   of 8: 1.14 ps at 3.5 TB/s. Each row of queries that meets it is two FLOP, 6.7 fs at some 300 TFLOP/s of
-   attention_fwd_narrow and 2.5 fs at 800 of attention_fwd_sm90 (H200, 2026-11-30): from 274 rows on these are
-   less together. */
+/* A number of k or v costs four bytes more, since it is read, written in 16 bits, and read as such in the
+   place of 8: 1.14 ps at 3.5 TB/s. Each row of queries that meets it is two FLOP, 6.7 fs at some 300 TFLOP/s
+   of attention_fwd_narrow and 2.5 fs at 800 of attention_fwd_sm90 (H200, 2026-11-30): from 274 rows on these
+   are less together. */
 enum {
     LEAST_ROWS = 256,
     MOST_COPIES = 2 /* places of the table for each page of the pool: sequences may share pages, or have room
@@ -31,9 +32,8 @@ static int64_t rows_of_key(const struct problem *p)
 {
     const int64_t *const dim = p->dim;
     const int64_t seqs = p->packed ? dim[SYM_SEQS] : 1;
-    return dim[SYM_Q] > 0 && seqs > 0 && dim[SYM_H_KV] > 0
-               ? dim[SYM_Q] / seqs * (dim[SYM_H] / dim[SYM_H_KV])
-               : 0;
+    return dim[SYM_Q] > 0 && seqs > 0 && dim[SYM_H_KV] > 0 ? dim[SYM_Q] / seqs * (dim[SYM_H] / dim[SYM_H_KV])
+                                                           : 0;
 }
 
 static int64_t or_none(int64_t dim)
@@ -44,7 +44,7 @@ static int64_t or_none(int64_t dim)
 /* Keys of all sequences, as many as their pages hold. */
 static int64_t places_of(const struct problem *p)
 {
-    return or_none(p->dim[SYM_SEQS]) * or_none(p->dim[SYM_MOST]) * or_none(p->dim[SYM_PAGE]);
+    return or_none(p->dim[SYM_SEQS]) * or_none(p->dim[SYM_KV]);
 }
 
 static bool has_few_places(const struct problem *p)
@@ -57,7 +57,8 @@ static bool has_few_places(const struct problem *p)
 static bool counts(const struct problem *p)
 {
     const int64_t heads = p->packed ? 1 : or_none(p->dim[SYM_H_KV]);
-    return lathe__tma_counts(places_of(p) * heads, 0, 1);
+    const int64_t places = places_of(p);
+    return lathe__tma_counts(places, 0, 1) && lathe__tma_counts(places * heads, 0, 1);
 }
 
 static bool pays(const struct problem *p)
@@ -71,23 +72,27 @@ static bool is_wanted(const struct kernel_request *r, char *why)
     const struct problem *p = r->problem;
     if (!counts(p))
         snprintf(why, REASON_BYTES,
-                 "seqs = %" PRId64 " sequences with room for %" PRId64 " keys each; it copies keys of them all "
+                 "seqs = %" PRId64 " sequences with room for %" PRId64
+                 " keys each; it copies keys of them all "
                  "to places that TMA counts, of which there are 2^30",
                  p->dim[SYM_SEQS], p->dim[SYM_KV]);
     else if (is_asked_for(r) || pays(p))
         return true;
     else if (p->deterministic == DETERMINISTIC_BATCH)
-        snprintf(why, REASON_BYTES,
-                 "deterministic=batch is asked for, and whether its copies pay depends on the batch; asked for "
-                 "by its name it takes that");
+        snprintf(
+            why, REASON_BYTES,
+            "deterministic=batch is asked for, and whether its copies pay depends on the batch; asked for "
+            "by its name it takes that");
     else if (rows_of_key(p) < LEAST_ROWS)
         snprintf(why, REASON_BYTES,
-                 "a key meets %" PRId64 " rows of queries; it copies keys for %d and more, from which on that "
+                 "a key meets %" PRId64
+                 " rows of queries; it copies keys for %d and more, from which on that "
                  "pays; asked for by its name it takes fewer",
                  rows_of_key(p), (int)LEAST_ROWS);
     else
         snprintf(why, REASON_BYTES,
-                 "the table has %" PRId64 " places for the %" PRId64 " pages of the pool; it copies keys of up "
+                 "the table has %" PRId64 " places for the %" PRId64
+                 " pages of the pool; it copies keys of up "
                  "to %d for each; asked for by its name it takes more",
                  p->dim[SYM_SEQS] * p->dim[SYM_MOST], p->dim[SYM_POOL], (int)MOST_COPIES);
     return false;
@@ -118,6 +123,5 @@ bool plan_attention_gathered(const struct kernel_request *r, struct plan *plan, 
 
 int attention_gathered_lengths(const struct problem *problem, const struct device *device)
 {
-    return attention_sm90_lengths(problem, device) |
-           (problem->paged && pays(problem) ? LENGTHS_GATHERED : 0);
+    return attention_sm90_lengths(problem, device) | (problem->paged && pays(problem) ? LENGTHS_GATHERED : 0);
 }
