@@ -184,7 +184,8 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
     } else if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
     if (lengths & LENGTHS_GATHERED)
-        text_add(&words, ",pool=%lld", (long long)kernel->built.dim[SYM_POOL]);
+        text_add(&words, ",pool=%lld,h_kv=%lld", (long long)kernel->built.dim[SYM_POOL],
+                 (long long)kernel->built.dim[SYM_H_KV]);
     if (lengths & LENGTHS_GATHERED && seqs > 0)
         text_add(&words, ",seqs=%lld", (long long)seqs);
     if (lengths & (LENGTHS_ANY_LOW_TILES | LENGTHS_GATHERED))
