@@ -136,15 +136,14 @@ lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_e
     return status;
 }
 
-int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
+int plan_lengths(enum kind kind, lathe_pass pass, const struct problem *problem, const struct device *device)
 {
     const unsigned set = isas_of(device);
     int lengths = 0;
-    for (int k = 0; k < KIND_COUNT; k++)
-        for (const struct template_row *t = kinds[k].templates; t->name; t++)
-            if (t->lengths && t->pass == pass && isa_among(t->isa, set) &&
-                (!t->unproven || is_named(device->template_name, t->name)))
-                lengths |= t->lengths(problem, device);
+    for (const struct template_row *t = kinds[kind].templates; t->name; t++)
+        if (t->lengths && t->pass == pass && isa_among(t->isa, set) &&
+            (!t->unproven || is_named(device->template_name, t->name)))
+            lengths |= t->lengths(problem, device);
     return lengths;
 }
 

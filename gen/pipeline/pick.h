@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "gen/ir/spec.h"
 #include "lathe_types.h"
 
 struct device;
@@ -20,7 +21,7 @@ struct text_buf;
 lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_error *err);
 /* Those of lathe__lengths by which plan_pick may answer otherwise than for other lengths. Cheap: asked at
    every call; a bit is there where only a whole plan would tell. */
-int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
+int plan_lengths(enum kind kind, lathe_pass pass, const struct problem *problem, const struct device *device);
 /* The plans that serve, numbered from 0 on in the order in which plan_pick prefers them: every row of tiles
    that fits, of every template that takes the problem. False: there are not so many. */
 bool plan_candidate(const struct kernel_request *r, int number, struct plan *out);

@@ -207,13 +207,13 @@ static bool same_kernel(const struct signature *sig, const struct problem *a, co
 }
 
 /* Lengths are forgotten where no arch has other kernels for them: one serves all. */
-static void forget_lengths(const struct aot_command *a, lathe_pass pass, const struct signature *sig,
-                           struct problem *problem)
+static void forget_lengths(const struct aot_command *a, enum kind kind, lathe_pass pass,
+                           const struct signature *sig, struct problem *problem)
 {
     const int64_t seqs = lathe__packed(sig, problem);
     int asked = 0;
     for (int i = 0; i < a->library.n_archs; i++)
-        asked |= plan_lengths(pass, problem, &a->device[i]);
+        asked |= plan_lengths(kind, pass, problem, &a->device[i]);
     if (asked & LENGTHS_ANY_LOW_TILES) /* which serve other lengths as well as ever, but not as fast */
         problem->dim[SYM_Q] = -1;
     asked &= ~LENGTHS_ANY_LOW_TILES;
@@ -244,7 +244,7 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     if (status != LATHE_OK)
         return complain_kernel(spec, text, a->library.arch[0], &err);
     tool_warn_ranges(ir, &item->problem);
-    forget_lengths(a, spec->pass, &spec->sig, &item->problem);
+    forget_lengths(a, ir->kind, spec->pass, &spec->sig, &item->problem);
     for (int i = 0; i < spec->n_items; i++)
         if (same_kernel(&spec->sig, &spec->item[i].problem, &item->problem))
             return CODE_OK;

@@ -78,7 +78,7 @@ static void fast_key_make(const struct device *device, const struct lathe_spec *
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype[DTYPE_USUAL]; /* roles: as their arguments */
-    key.lengths = (uint16_t)plan_lengths(pass, problem, device);
+    key.lengths = (uint16_t)plan_lengths(spec->ir->kind, pass, problem, device);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
     memcpy(out, &key, sizeof key);
@@ -167,7 +167,7 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
     struct text_buf words = {0};
     spec_words(kernel->spec->shipped ? ir->name : ir->file[ir->n_files - 1], kernel->sig, &kernel->built,
                &words);
-    const int lengths = plan_lengths(kernel->pass, &kernel->built, &kernel->ctx->device);
+    const int lengths = plan_lengths(ir->kind, kernel->pass, &kernel->built, &kernel->ctx->device);
     const int64_t seqs = lathe__packed(kernel->sig, &kernel->built);
     if (lengths & LENGTHS_FEW_QUERIES)
         text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));

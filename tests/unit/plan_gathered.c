@@ -16,8 +16,9 @@ static int lengths_of(const char *text, const struct device *device)
     lathe_error err;
     struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
+    const int lengths = plan_lengths(ir->kind, LATHE_FORWARD, &problem, device);
     ir_free(ir);
-    return plan_lengths(LATHE_FORWARD, &problem, device);
+    return lengths;
 }
 
 /* By rows of queries for each key, of packed sequences on average, and by how many copies a page may have. */

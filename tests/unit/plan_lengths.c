@@ -11,8 +11,9 @@ static int lengths_asked(lathe_pass pass, const char *problem_text, const struct
     lathe_error err;
     struct ir *ir = load_signed("causal", pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    const int lengths = plan_lengths(ir->kind, pass, &problem, device);
     ir_free(ir);
-    return plan_lengths(pass, &problem, device);
+    return lengths;
 }
 
 /* Kernels are told apart by lengths only where this is true. */

@@ -334,10 +334,10 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
         CHECK_EQ(plan.linear.groups, row[i].groups);
         CHECK_EQ(plan.linear.chunk_threads, 128 * (1 + row[i].groups));
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & LENGTHS_MANY_BLOCKS,
+        CHECK_EQ(plan_lengths(KIND_LINEAR, LATHE_FORWARD, &problem, &H100) & LENGTHS_MANY_BLOCKS,
                  row[i].groups == 2 ? LENGTHS_MANY_BLOCKS : 0);
-        CHECK_EQ(plan_lengths(LATHE_BACKWARD, &problem, &H100), 0);
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &A100) & LENGTHS_MANY_BLOCKS, 0);
+        CHECK_EQ(plan_lengths(KIND_LINEAR, LATHE_BACKWARD, &problem, &H100), 0);
+        CHECK_EQ(plan_lengths(KIND_LINEAR, LATHE_FORWARD, &problem, &A100) & LENGTHS_MANY_BLOCKS, 0);
     }
 }
 
@@ -369,7 +369,7 @@ TEST(the_delta_rule_by_key_channel_is_cut_where_sequences_are_few_and_long)
         CHECK_EQ(pick_pass("kda", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
         CHECK_EQ(plan.linear.pieces, row[i].pieces);
         if (problem.deterministic != DETERMINISTIC_BATCH)
-            CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & LENGTHS_NOT_CUT,
+            CHECK_EQ(plan_lengths(KIND_LINEAR, LATHE_FORWARD, &problem, &H100) & LENGTHS_NOT_CUT,
                      row[i].pieces == 1 ? LENGTHS_NOT_CUT : 0);
     }
 }
@@ -404,7 +404,8 @@ TEST(the_delta_rule_goes_in_runs_where_sequences_are_few_and_long)
                                                  : LENGTHS_RUNS;
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &runs, &plan, &err),
                  row[i].groups ? LATHE_OK : LATHE_UNSUPPORTED);
-        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100) & (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO),
+        CHECK_EQ(plan_lengths(KIND_LINEAR, LATHE_FORWARD, &problem, &H100) &
+                     (LENGTHS_RUNS | LENGTHS_RUNS_OF_TWO),
                  lengths);
         CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &taken, &err), LATHE_OK);
         CHECK_STR(taken.row->name, row[i].groups ? "linear_delta_runs_sm90" : "linear_delta_sm90");
