@@ -35,11 +35,13 @@ struct emitter {
     const struct signature *sig;
     const struct problem *problem;
     struct text_buf *out;
-    char (*name)[NODE_NAME_BYTES];      /* per node; "" where it has none in this scope */
-    uint8_t *class_of;                  /* enum value_class per node */
-    bool *mark;                         /* scratch, n_nodes */
-    double *most;                       /* per node: an integer is nowhere above it, nor below its opposite */
-    int temp;                           /* number of the next local value */
+    char (*name)[NODE_NAME_BYTES]; /* per node; "" where it has none in this scope */
+    uint8_t *class_of;             /* enum value_class per node */
+    bool *mark;                    /* scratch, n_nodes */
+    double *most;                  /* per node: an integer is nowhere above it, nor below its opposite */
+    bool *of_three;                /* per node: its operands are to be settled (least.c) */
+    bool settles_returned;         /* emit_return: templates take the least or the largest of it and others */
+    int temp;                      /* number of the next local value */
     const char *declared[MAX_DECLARED]; /* parameter structs that params_open_once has declared */
     int n_declared;
     int starts; /* linear attention whose tokens make several updates: 1 + the buffer of where sequences begin
@@ -53,6 +55,13 @@ struct emitter {
 bool emitter_open(struct emitter *e, const struct ir *lowered, const struct signature *sig,
                   const struct problem *problem, struct text_buf *out);
 void emitter_close(struct emitter *e);
+
+/* ---- least.c */
+
+/* Which nodes are, or may become, a part of a minimum or a maximum of three integers. */
+void least_mark(const struct ir *w, bool *of_three);
+/* May the compiler make a negation of it? */
+bool least_may_negate(const struct ir *w, int node);
 
 /* ---- expr.c */
 

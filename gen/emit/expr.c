@@ -126,8 +126,10 @@ bool emitter_open(struct emitter *e, const struct ir *lowered, const struct sign
     e->class_of = calloc(n, sizeof *e->class_of);
     e->mark = calloc(n, sizeof *e->mark);
     e->most = calloc(n, sizeof *e->most);
-    if (!e->name || !e->class_of || !e->mark || !e->most)
+    e->of_three = calloc(n, sizeof *e->of_three);
+    if (!e->name || !e->class_of || !e->mark || !e->most || !e->of_three)
         return false;
+    least_mark(w, e->of_three);
     for (size_t i = 0; i < n; i++) {
         e->class_of[i] = (uint8_t)classify_node(e, &w->node[i]);
         const double most = bound_of(e, &w->node[i]);
@@ -142,6 +144,7 @@ void emitter_close(struct emitter *e)
     free(e->class_of);
     free(e->mark);
     free(e->most);
+    free(e->of_three);
     ir_free(e->w);
 }
 
@@ -360,8 +363,9 @@ static const char *rounded_text(const struct ir_node *n)
     return n->rounded ? text[n->op] : NULL;
 }
 
-static void op_text(struct emitter *e, const struct ir_node *n, struct text_buf *t)
+static void op_text(struct emitter *e, int node, struct text_buf *t)
 {
+    const struct ir_node *n = &e->w->node[node];
     const char *wraps = n->rounded ? rounded_text(n) : wrapping_text(e, n);
     for (const char *c = wraps ? wraps : ir_op_cuda(n->op); *c; c++) {
         if (*c != '%') {
@@ -370,7 +374,9 @@ static void op_text(struct emitter *e, const struct ir_node *n, struct text_buf 
         }
         char operand[128];
         c++;
-        text_add(t, "%s", node_text(e, n->arg[*c - '0'], operand, sizeof operand));
+        const int arg = n->arg[*c - '0'];
+        const bool settles = e->of_three[node] && least_may_negate(e->w, arg);
+        text_add(t, settles ? "settled(%s)" : "%s", node_text(e, arg, operand, sizeof operand));
     }
 }
 
@@ -381,7 +387,7 @@ static void emit_line(struct emitter *e, int node)
     if (n->op == OP_LOAD)
         load_text(e, n, &t);
     else
-        op_text(e, n, &t);
+        op_text(e, node, &t);
     /* Integers and bools are no constants: the front end of nvcc and NVRTC tries to evaluate a constant's
        initializer anew wherever it is read, which is exponential along a chain of them. */
     text_add(e->out, "        %s%s t%d = %s;", n->type == TYPE_F32 ? "const " : "", c_type(n->type), e->temp,
@@ -419,7 +425,9 @@ void emit_return(struct emitter *e, int value, const char *otherwise)
 {
     char text[128];
     emit_values(e, &value, value >= 0);
-    text_add(e->out, "        return %s;\n", value >= 0 ? node_text(e, value, text, sizeof text) : otherwise);
+    const bool settles = value >= 0 && e->settles_returned && least_may_negate(e->w, value);
+    text_add(e->out, settles ? "        return settled(%s);\n" : "        return %s;\n",
+             value >= 0 ? node_text(e, value, text, sizeof text) : otherwise);
 }
 
 /* ---- structs of values ----------------------------------------------------------------------- */

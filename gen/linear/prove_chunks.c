@@ -306,7 +306,8 @@ static void warn_of_growth(const struct trial *b, struct proof *out)
     if (delta && l->reader.n_roots == 0 && l->writer.n_roots == 0)
         lathe__print(
             out->note, sizeof out->note,
-            "beta |k|^2 is up to %.3g: beyond 2 the state grows with every token; key_mod = unit keeps it",
+            "beta |k|^2 is up to %.3g: beyond 2 the state grows with every token; key_mod = unit keeps it; "
+            "kernels that go in chunks may then give NaN where the state is finite",
             b->growth);
     else
         lathe__print(out->note, sizeof out->note,

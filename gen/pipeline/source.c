@@ -96,7 +96,8 @@ static bool emit_variant(struct text_buf *config, struct text_buf *t, const stru
     struct text_buf body = {0};
     const bool ok = kind->emit(r, plan, config, &body, out);
     const bool exact = body.data && strstr(body.data, " = exact_"); /* gen/emit/expr.c */
-    const bool negates = body.data && strstr(body.data, "negate("); /* the same */
+    const bool negates =
+        body.data && (strstr(body.data, "negate(") || strstr(body.data, "settled(")); /* the same */
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         r->spec->name);

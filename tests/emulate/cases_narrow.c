@@ -197,6 +197,14 @@ static void shape_sequences(struct test_case *c, const struct sequences *of, int
     c->dim[SYM_POOL] = (int64_t)of->seqs * c->dim[SYM_MOST] + 3;
 }
 
+/* Lists of sequences are given to cases of such a group; beside pages to all. */
+static void add_sequences(struct case_list *list, struct test_case *c)
+{
+    if (c->without && !case_has_pages(c))
+        c->group = "narrow_varlen";
+    case_add(list, c);
+}
+
 /* Batches with keys in use, packed sequences, and pages: of 16 keys, of more, of fewer than a tile has. */
 static void add_few_sequences(struct case_list *list)
 {
@@ -209,7 +217,7 @@ static void add_few_sequences(struct case_list *list)
         struct test_case c = few(&SCALED[i % 3], i, i % 2 ? LATHE_F16 : LATHE_BF16, i % 3 ? 64 : 128,
                                  i % 3 ? 64 : 128, i < COUNT(OF) ? 90 : 80);
         shape_sequences(&c, &OF[k], 1400);
-        case_add(list, &c);
+        add_sequences(list, &c);
     }
 }
 
@@ -252,7 +260,7 @@ static void add_many_sequences(struct case_list *list)
             of(&SCALED[i % 3], i, DTYPE[i % 3], i % 2 ? 64 : 128, i % 2 ? 64 : 128, i < COUNT(OF) ? 90 : 80);
         c.template_name = NARROW_FWD;
         shape_sequences(&c, &OF[k], 400);
-        case_add(list, &c);
+        add_sequences(list, &c);
     }
 }
 
@@ -304,7 +312,7 @@ static void add_back_sequences(struct case_list *list)
         c.pass = LATHE_BACKWARD;
         c.template_name = i == 3 ? "attention_bwd_sm90" : "attention_bwd_sm80";
         shape_sequences(&c, &OF[k], 120);
-        case_add(list, &c);
+        add_sequences(list, &c);
     }
 }
 
@@ -446,7 +454,7 @@ static void add_latents_read(struct case_list *list, const char *template_name,
                 c.dim[SYM_POOL] = (int64_t)OF[n].seqs * c.dim[SYM_MOST] + 3;
             }
         }
-        case_add(list, &c);
+        add_sequences(list, &c);
     }
 }
 
@@ -507,7 +515,7 @@ static void add_many_mods(struct case_list *list)
         c.template_name = NARROW_FWD;
         c.dtypes = i % 2 ? "k=f8e4m3,v=i8" : "k=i8,v=f8e4m3";
         shape_sequences(&c, &OF[half ? 0 : i / COUNT(MODDED)], 200);
-        case_add(list, &c);
+        add_sequences(list, &c);
     }
 }
 

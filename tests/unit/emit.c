@@ -420,7 +420,6 @@ TEST(floats_are_exact)
     CHECK_STR(text, "-INF");
 }
 
-/* Rows that do not start at multiples of 16 bytes are moved, each tensor by its own launch. */
 /* What the compiler takes for a negation, ptxas may lose: tests/specs/good/least_of_negated.lua. */
 TEST(negated_integers_have_a_function_of_their_own)
 {
@@ -441,6 +440,48 @@ TEST(negated_integers_have_a_function_of_their_own)
     }
 }
 
+/* Of three numbers, what the compiler may make a negation of: gen/emit/least.c. */
+TEST(integers_in_minima_of_three_are_settled)
+{
+    static const struct {
+        const char *formula;
+        int settled;
+    } OF[] = {
+        {"min(min(v.y, 3 - v.x - 3), v.z)", 1},
+        {"max(v.z, max(v.x // -1, v.y))", 1},
+        {"min(min(v.y, v.x - v.z), v.z - v.x - v.y)", 2},
+        {"min(clamp(v.y, -7, v.z - v.x), v.z)", 1},
+        {"max(clamp(v.x - v.y, -7, v.z), v.y)", 0},     /* the largest, behind the least */
+        {"max(clamp(v.x - v.y - v.x, -7, 9), v.y)", 1}, /* which are turned around between constants */
+        {"min(where(lt(v.x - v.z, v.y), v.x - v.z, v.y), v.z)", 2},
+        {"where(lt(min(v.x - v.z, v.y), v.z), min(v.x - v.z, v.y), v.z)", 1},
+        {"max(max(abs(v.x), v.y), v.z)", 1},
+        {"max(max(v.x - 3, v.y * 2), v.z // 4)", 0}, /* of a leaf and a constant: no negations */
+        {"max(min(v.y, v.x - v.z), v.z)", 0},
+        {"min(v.y, v.x - v.z)", 0},
+        {"clamp(v.y - v.x, 0, 63)", 0},
+        {"min(v.y, v.x - v.z) - min(v.z, v.x - v.y)", 0},
+    };
+    for (size_t i = 0; i < sizeof OF / sizeof *OF; i++) {
+        char text[512];
+        struct source s;
+        int settled = 0;
+        snprintf(
+            text, sizeof text,
+            "return elementwise { over = { 'n' }, operands = { x = tensor('i32'), y = tensor('i32'),\n"
+            "  z = tensor('i32') }, results = { r = tensor('i32') }, forward = function(v) return %s end }\n",
+            OF[i].formula);
+        make_pass(text, LATHE_FORWARD, "n=64", &s);
+        const char *variant = text_named(&s, "variant.gen.cuh")->data;
+        for (const char *at = variant; (at = strstr(at, "settled(")) != NULL; at++)
+            settled++;
+        CHECK_EQ(settled, OF[i].settled);
+        CHECK_EQ(strstr(variant, "#include \"common/ptx_negate.cuh\"") != NULL, settled > 0);
+        source_free(&s);
+    }
+}
+
+/* Rows that do not start at multiples of 16 bytes are moved, each tensor by its own launch. */
 TEST(unaligned_rows_are_moved)
 {
     struct signature sig;

@@ -141,8 +141,10 @@ static void emit_key_interval(struct attention *a)
     const struct ir *w = a->e->w;
     const bool scattered =
         w->lowered.keys_left.n_roots > 0 && ((!a->map.blocks && !a->selected) || a->e->back);
+    a->e->settles_returned = true;
     emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->lowered.key_interval.root[0]);
     emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->lowered.key_interval.root[1]);
+    a->e->settles_returned = false;
     text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(scattered));
     emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)",
              scattered ? w->lowered.keys_left.root[0] : -1);
