@@ -22,9 +22,11 @@
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 struct arena {   /* behind env->memory */
-    int n_nodes; /* entries of value and used */
+    int n_nodes; /* entries of value, used and below */
     double **value;
     bool *used;
+    int *below; /* the nodes below the roots, in pool order: n_below */
+    int n_below;
     double *data;
     size_t n_data;
 };
@@ -68,7 +70,10 @@ static bool grow_nodes(struct arena *m, int n_nodes)
     bool *used = realloc(m->used, (size_t)n_nodes * sizeof *used);
     if (used)
         m->used = used;
-    if (!value || !used)
+    int *below = realloc(m->below, (size_t)n_nodes * sizeof *below);
+    if (below)
+        m->below = below;
+    if (!value || !used || !below)
         return false;
     m->n_nodes = n_nodes;
     return true;
@@ -98,14 +103,20 @@ static bool lay_out(struct eval_env *env, const int *root, int n_roots)
         return false;
     ir_mark(env->ir, root, n_roots, m->used);
     size_t n_data = 1;
-    for (int i = 0; i < env->ir->n_nodes; i++)
-        n_data += m->used[i] ? width(env, i) : 0;
+    m->n_below = 0;
+    for (int i = 0; i < env->ir->n_nodes; i++) {
+        m->value[i] = NULL;
+        if (!m->used[i])
+            continue;
+        m->below[m->n_below++] = i;
+        n_data += width(env, i);
+    }
     if (!grow_data(m, n_data))
         return false;
     double *next = m->data;
-    for (int i = 0; i < env->ir->n_nodes; i++) {
-        m->value[i] = m->used[i] ? next : NULL;
-        next += m->used[i] ? width(env, i) : 0;
+    for (int k = 0; k < m->n_below; k++) {
+        m->value[m->below[k]] = next;
+        next += width(env, m->below[k]);
     }
     env->value = m->value;
     return true;
@@ -117,6 +128,7 @@ void eval_free(struct eval_env *env)
     if (m) {
         free(m->value);
         free(m->used);
+        free(m->below);
         free(m->data);
         free(m);
     }
@@ -457,12 +469,14 @@ bool eval_run(struct eval_env *env, const int *root, int n_roots)
     env->error_node = -1;
     if (!lay_out(env, root, n_roots))
         return fail(env, -1, "out of memory for %d values per node", env->n);
-    for (int i = 0; i < env->ir->n_nodes; i++) {
-        if (env->value[i] && !run_node(env, i))
+    const struct arena *m = env->memory;
+    for (int k = 0; k < m->n_below; k++) { /* of pools of a thousand nodes a row needs a few */
+        const int i = m->below[k];
+        if (!run_node(env, i))
             return false;
-        if (env->value[i] && env->ir->node[i].rounded)
+        if (env->ir->node[i].rounded)
             round_values(env->value[i], width(env, i));
-        if (env->value[i] && env->mode && !eval_mode_apply(env, i, width(env, i)))
+        if (env->mode && !eval_mode_apply(env, i, width(env, i)))
             return fail(env, -1, "out of memory for the branches that were taken");
     }
     return true;

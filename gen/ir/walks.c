@@ -10,9 +10,12 @@
 void ir_mark(const struct ir *ir, const int *root, int n, bool *used)
 {
     memset(used, 0, (size_t)ir->n_nodes * sizeof *used);
-    for (int i = 0; i < n; i++)
+    int last = -1;
+    for (int i = 0; i < n; i++) {
         used[root[i]] = true;
-    for (int i = ir->n_nodes - 1; i >= 0; i--)
+        last = root[i] > last ? root[i] : last;
+    }
+    for (int i = last; i >= 0; i--)
         for (int k = 0; used[i] && k < ir->node[i].n_args; k++)
             used[ir->node[i].arg[k]] = true;
 }

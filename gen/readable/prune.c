@@ -49,7 +49,8 @@ static bool is_part_of_word(char c)
 static bool has_word(const char *text, size_t n, const char *part, size_t size)
 {
     for (size_t at = 0; at + size <= n; at++)
-        if (memcmp(text + at, part, size) == 0 && (at == 0 || !is_part_of_word(text[at - 1])) &&
+        if (text[at] == part[0] && memcmp(text + at, part, size) == 0 &&
+            (at == 0 || !is_part_of_word(text[at - 1])) &&
             (at + size == n || !is_part_of_word(text[at + size])))
             return true;
     return false;
@@ -63,10 +64,10 @@ static bool is_given(const struct pruner *p, const char *part, size_t size)
         for (int k = x->head; p->live[i] && k < (x->open >= 0 ? x->open : x->last); k++) {
             const struct token *token = &p->t->token[k];
             const char *text = p->t->text + token->at;
-            const bool argument = token_is(p->t, k - 1, "(") || token_is(p->t, k - 1, ",");
+            const bool same = token->size == size && memcmp(text, part, size) == 0;
             if (token->kind == TOKEN_DIRECTIVE
                     ? has_word(text, token->size, part, size)
-                    : argument && token->size == size && memcmp(text, part, size) == 0)
+                    : same && (token_is(p->t, k - 1, "(") || token_is(p->t, k - 1, ",")))
                 return true;
         }
     }

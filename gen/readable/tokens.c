@@ -227,12 +227,6 @@ void tokens_close(struct tokens *t)
     *t = (struct tokens){.n = 0};
 }
 
-bool token_is(const struct tokens *t, int i, const char *text)
-{
-    return i >= 0 && i < t->n && t->token[i].size == strlen(text) &&
-           memcmp(t->text + t->token[i].at, text, t->token[i].size) == 0;
-}
-
 int token_behind(const struct tokens *t, int i)
 {
     if (i >= t->n)

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SEED = 7 };
@@ -143,14 +144,19 @@ TEST(the_spec_stays_as_it_was)
     ir_free(ir);
 }
 
+/* One in four, which the commit draws: cli/specs.sh proves all of them, by `lathe check --strict`. */
 TEST_TIMEOUT(shipped_specs_pass, 120)
 {
-    int n_specs = 0;
+    enum { EVERY = 4 };
+    const char *draw = getenv("LATHE_TEST_DRAW");
+    int n_specs = draw && *draw ? draw[0] % EVERY : 0;
+    int n_proved = 0;
     for (const struct embedded *e = embedded_files; e->name; e++) {
         if (strncmp(e->name, "specs/", 6) != 0 || strcmp(e->name, "specs/prelude.lua") == 0)
             continue;
-        if (n_specs++ % LATHE_TEST_EVERY != 0)
+        if (n_specs++ % EVERY != 0)
             continue;
+        n_proved++;
         struct diag diag = {0};
         struct ir *ir = spec_load(e->name, e->data, e->size, &diag);
         CHECK(ir != NULL);
@@ -163,7 +169,7 @@ TEST_TIMEOUT(shipped_specs_pass, 120)
         }
         ir_free(ir);
     }
-    CHECK(n_specs > 0);
+    CHECK(n_proved > 20);
 }
 
 /* ---- wrong online functions -------------------------------------------------------------------- */
