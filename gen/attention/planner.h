@@ -81,6 +81,7 @@ bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *pl
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_decode_lengths(const struct problem *problem, const struct device *device);
+int attention_decode_narrow_lengths(const struct problem *problem, const struct device *device);
 /* plan_combine.c */
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
 

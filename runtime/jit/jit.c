@@ -169,8 +169,9 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
                &words);
     const int lengths = plan_lengths(ir->kind, kernel->pass, &kernel->built, &kernel->ctx->device);
     const int64_t seqs = lathe__packed(kernel->sig, &kernel->built);
+    const int64_t each = lengths & LENGTHS_NINE_ROWS ? lathe__key_head_rows(&kernel->built) : 1;
     if (lengths & LENGTHS_FEW_QUERIES)
-        text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
+        text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs * each : each));
     if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
         text_add(&words, ",seqs=%lld", (long long)seqs);
     if (lengths & (LENGTHS_ODD_PAGES | LENGTHS_GATHERED))

@@ -47,7 +47,8 @@ int64_t lathe__own_key_parts(const struct problem *problem, int least);
    that a block has more of each; so many, or so short ones, that none is cut in pieces; so few and long ones
    that gates may cut them, and with blocks that have more of each. And of attention for
    Hopper, where it says so: tiles of so many rows that multiprocessors would wait, and lower ones are better,
-   without a mask and with one; so many rows for each key of 8 bits in pages that these are copied. */
+   without a mask and with one; so many rows for each key of 8 bits in pages that these are copied; and so few
+   rows of a key head against keys of 8 bits that are nine or more. */
 enum {
     LENGTHS_MANY_KEYS = 1,
     LENGTHS_FEW_QUERIES = 2,
@@ -61,10 +62,14 @@ enum {
     LENGTHS_RUNS = 512,
     LENGTHS_RUNS_OF_TWO = 1024,
     LENGTHS_GATHERED = 2048,
+    LENGTHS_NINE_ROWS = 4096,
     LENGTHS_ANY_LOW_TILES =
         LENGTHS_LOW_TILES | LENGTHS_LOWEST_TILES | LENGTHS_LOW_CUT_TILES | LENGTHS_LOWEST_CUT_TILES
 };
 int lathe__lengths(const struct problem *problem);
+/* Of attention: rows of a key head in a sequence, its tokens times the query heads that share it; of packed
+   sequences on average. 0: there are none. */
+int64_t lathe__key_head_rows(const struct problem *problem);
 /* What of the determinism that somebody asked for is compiled into kernels of this signature: enum
  * determinism. */
 static inline uint8_t lathe__determinism(const struct signature *sig, int asked)
@@ -121,6 +126,7 @@ int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
 /* Why an argument is not taken that other specs of the kind take; NULL: nothing is known of the name. */
 const char *lathe__why_absent(const struct signature *sig, const char *name);
+bool lathe__has_narrow(const struct problem *problem); /* Has it a tensor of 8 bits? */
 bool lathe__is_narrow(lathe_dtype dtype); /* of 8 bits, as q, k and v may be: numbers, not marks as u8 */
 /* That of the argument of this name, where it has 8 bits; else NONE. The role of k or v then has the dtype of
    q, which tiles of kernels have. */

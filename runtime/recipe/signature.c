@@ -311,6 +311,11 @@ const char *lathe__determinism_text(uint8_t determinism)
     return determinism == DETERMINISTIC_BATCH ? "batch" : determinism ? "1" : "0";
 }
 
+int64_t lathe__key_head_rows(const struct problem *problem)
+{
+    return rows_of_keys(problem, sequence_of(problem).q);
+}
+
 enum { FEW_ROWS = 64 };
 
 /* Neither how many keys a row has room for counts, which is as many as the longest one needs, nor how many
@@ -325,7 +330,7 @@ static int usual_lengths(const struct problem *problem)
 {
     enum { MANY = 8192, KEYS = 512, KEYS_OF_QUERY = 16 };
     const struct sequence s = sequence_of(problem);
-    const int64_t rows = rows_of_keys(problem, s.q);
+    const int64_t rows = lathe__key_head_rows(problem);
     const bool few = rows > 0 && rows <= FEW_ROWS && s.kv >= KEYS && s.kv >= KEYS_OF_QUERY * s.q;
     return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
 }
@@ -440,6 +445,14 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
             p->dtype[role] = p->dtype[DTYPE_Q];
     if (dtype_arg(sig, DTYPE_Q) >= 0) /* where q has 8 bits, the rest is as o is */
         p->dtype[DTYPE_USUAL] = p->dtype[lathe__is_narrow(p->dtype[DTYPE_Q]) ? DTYPE_O : DTYPE_Q];
+}
+
+bool lathe__has_narrow(const struct problem *problem)
+{
+    bool any = false;
+    for (int i = 0; i < MAX_ARGS; i++)
+        any |= lathe__is_narrow((lathe_dtype)problem->arg_dtype[i]);
+    return any;
 }
 
 lathe_dtype lathe__narrow_dtype(const struct signature *sig, const struct problem *p, const char *name)

@@ -1,13 +1,14 @@
 // attention/decode_narrow.cuh: attention/decode.cuh where k or v has 8 bits in memory (cfg::source_k, source_v): its
 // warps bring tiles as they lie there, half the bytes, and numbers become operands on the way from shared memory to the
-// tensor cores (attention/narrow_words.cuh). All else is as there: rows, parts of keys, the end of a part, `merge`.
+// tensor cores (attention/narrow_words.cuh). Where cfg::BM is 8 of each warp, a warp has 8 rows and not 16
+// (attention/narrow_rows.cuh). All else is as there: rows, parts of keys, the end of a part, `merge`.
 //
 // Launch: as there.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_rows.cuh"
 #include "attention/key_tiles.cuh"
-#include "attention/narrow_words.cuh"
+#include "attention/narrow_rows.cuh"
 
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
@@ -32,25 +33,34 @@ namespace decode
 constexpr bool NARROW_K = IS_NARROW<cfg::source_k>;
 constexpr bool NARROW_V = IS_NARROW<cfg::source_v>;
 constexpr bool LIFTED = same_type<cfg::operand, bf16>; // where products are of f16
-constexpr int NB = cfg::BN / 8;
-constexpr int DB = cfg::DV_PAD / 8;
-constexpr int KSTEPS = cfg::D_PAD / 16;
+constexpr bool EIGHT = cfg::BM == 8 * cfg::WARPS;
+
+template <bool> struct operands_of {
+    using type = sixteen_rows<cfg::source_k, cfg::source_v, cfg::operand, cfg::BN, cfg::D_PAD, cfg::DV_PAD>;
+};
+template <> struct operands_of<true> {
+    using type = eight_rows<cfg::source_k, cfg::source_v, cfg::BN, cfg::D_PAD, cfg::DV_PAD>;
+};
+using operands = operands_of<EIGHT>::type;
+using fragment = operands::fragment;
+constexpr int NB = operands::BLOCKS;
+constexpr int DB = operands::O_BLOCKS;
+constexpr int O_COLUMNS = fragment::BLOCK * DB; // of a thread
 
 // ---- shared memory -----------------------------------------------------------------------------------
 
 // Rows of a tile, in pairs of bytes: what is copied is copied as elements of 16 bits.
-template <class T, int DIM> inline constexpr int PAIRS_OF_BYTES = IS_NARROW<T> ? DIM / 2 : DIM;
-constexpr int K_PAIRS = PAIRS_OF_BYTES<cfg::source_k, cfg::D_PAD>;
-constexpr int V_PAIRS = PAIRS_OF_BYTES<cfg::source_v, cfg::DV_PAD>;
+constexpr int K_PAIRS = operands::K_PAIRS;
+constexpr int V_PAIRS = operands::V_PAIRS;
 
 struct layout { // offsets in bytes; o of the warps takes the place of the ring
     static constexpr int K_BYTES = cfg::BN * K_PAIRS * 2;
     static constexpr int STAGE_BYTES = K_BYTES + cfg::BN * V_PAIRS * 2;
     static constexpr int WARP_BYTES = cfg::STAGES * STAGE_BYTES;
     static constexpr int O_ROW = cfg::DV_PAD + 8; // floats: rows begin in different banks
-    static constexpr int CODES = max_of(cfg::WARPS * WARP_BYTES, cfg::WARPS *WARP_ROWS *O_ROW * 4);
+    static constexpr int CODES = max_of(cfg::WARPS * WARP_BYTES, cfg::WARPS *operands::ROWS *O_ROW * 4);
     static constexpr int RECORDS = CODES + cfg::WARPS * cfg::STAGES * 4;
-    static constexpr int BYTES = RECORDS + WARP_ROWS * cfg::WARPS * RECORD * 4;
+    static constexpr int BYTES = RECORDS + operands::ROWS * cfg::WARPS * RECORD * 4;
 
     DEV u32 stage(u32 shared, int warp, int number)
     {
@@ -66,39 +76,107 @@ struct layout { // offsets in bytes; o of the warps takes the place of the ring
     }
     DEV u32 o(u32 shared, int warp, int row, int column)
     {
-        return shared + static_cast<u32>(((warp * WARP_ROWS + row) * O_ROW + column) * 4);
+        return shared + static_cast<u32>(((warp * operands::ROWS + row) * O_ROW + column) * 4);
     }
 };
 
-// Blocks of a multiprocessor are the planner's choice, which cuts keys for as many: three leave 168 registers to a
-// thread, and are faster than two but where elements read inputs by key, which then spill.
-static_assert(cfg::BLOCKS >= 1 && cfg::BLOCKS <= 3, "cfg::BLOCKS is 1, 2 or 3");
+// Blocks of a multiprocessor are the planner's choice, which cuts keys for as many: of 16 rows three leave 168
+// registers to a thread, and are faster than two but where elements read inputs by key, which then spill.
+static_assert(cfg::BLOCKS >= 1 && cfg::BLOCKS <= 4, "cfg::BLOCKS is 1, 2, 3 or 4");
 static_assert(cfg::BLOCKS == 1 || cfg::BLOCKS * (layout::BYTES + 1024) <= 233472, "a multiprocessor has room for them");
+
+// ---- what elements read by key -------------------------------------------------------------------------
+
+// As scales are: loads of L1 return in order, so those behind the copies of a later tile would wait for it. So they are
+// loaded ahead of those copies, and found in L1, for each lane has loaded those of one key an iteration before.
+struct column_words {
+    static constexpr int WORDS = sizeof(variant::col) / 4;
+    union {
+        variant::col col;
+        u32 words[WORDS];
+    };
+
+    __device__ __forceinline__ void load(const inputs &x, const sizes &z, const variant::head &head, int kv)
+    {
+        col = variant::make_col(x, z, head, kv);
+        static_assert(sizeof col == sizeof words, "words of 32 bits");
+        hold();
+    }
+    __device__ __forceinline__ void hold() // the compiler may not load it later
+    {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            keep(words[i]);
+        }
+    }
+};
+constexpr bool LOADS_COLUMNS = column_words::WORDS > 1; // beside the key's number
+
+// The columns of a thread, of each of its rows: of several heads.
+struct tile_columns {
+    column_words of[fragment::ROWS][fragment::BLOCK * NB];
+    int kv0; // the thread's first one
+};
+
+// Rows of several heads in a tile, whose columns are there.
+struct loaded : packed {
+    struct head : packed::head {
+        const tile_columns &columns;
+    };
+    struct row : packed::row {
+        int number; // of the thread's
+    };
+    static __device__ __forceinline__ variant::col col_of(const inputs &x, const sizes &z, const head &h, const row &r,
+                                                          const col &c)
+    {
+        if constexpr (LOADS_COLUMNS) {
+            column_words found = h.columns.of[r.number][0];
+#pragma unroll
+            for (int i = 1; i < fragment::BLOCK * NB; i++) { // an index that is computed is not always seen through
+                found = c.kv == h.columns.kv0 + fragment::column(i) ? h.columns.of[r.number][i] : found;
+            }
+            return found.col;
+        } else {
+            return variant::make_col(x, z, r.head, c.kv);
+        }
+    }
+    template <int P> static __device__ __forceinline__ float
+    element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float, const tile &t)
+    {
+        return variant::template element<P>(e, x, z, r.head, r.at, col_of(x, z, h, r, c), diagonal<P>(x, z, r, c), t);
+    }
+    template <int R> static __device__ __forceinline__ float
+    operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float, const tile &t)
+    {
+        return variant::template operand<R>(e, x, z, r.head, r.at, col_of(x, z, h, r, c),
+                                            diagonal<variant::REDUCE_PASS[R]>(x, z, r, c), t);
+    }
+};
 
 // ---- one warp ----------------------------------------------------------------------------------------
 
 struct warp_rows {
-    thread_rows<1, packed> rows;
+    thread_rows<1, loaded, fragment> rows;
     float o[1][DB][4];
-    a_fragments<1, KSTEPS> q;
-    float q_lift[2], lift[2]; // of rows of Q, and of weights and so of o
+    operands of;
+    float q_lift[fragment::ROWS], lift[fragment::ROWS]; // of rows of Q, and of weights and so of o
 };
 
-// A row of Q becomes f16, lifted. Its lanes are four.
-DEV float lift_row(a_fragments<1, KSTEPS> &q, int r)
+// The thread's r'th row of Q becomes f16, lifted. Its lanes are four.
+DEV float lift_row(operands &of, int r)
 {
     float most = 0.0f;
 #pragma unroll
-    for (int k = 0; k < 2 * KSTEPS; k++) {
+    for (int k = 0; k < 2 * operands::Q_STEPS; k++) {
         float low;
         float high;
-        unpack<bf16>(q.r[k / 2][0][2 * (k % 2) + r], low, high);
+        unpack<bf16>(of.pair(k / 2, k % 2, r), low, high);
         most = fmaxf(most, fmaxf(fabsf(low), fabsf(high)));
     }
     const float lift = lift_of<15>(lanes_max<4>(most));
 #pragma unroll
-    for (int k = 0; k < 2 * KSTEPS; k++) {
-        u32 &pair = q.r[k / 2][0][2 * (k % 2) + r];
+    for (int k = 0; k < 2 * operands::Q_STEPS; k++) {
+        u32 &pair = of.pair(k / 2, k % 2, r);
         float low;
         float high;
         unpack<bf16>(pair, low, high);
@@ -111,51 +189,84 @@ DEV float lift_row(a_fragments<1, KSTEPS> &q, int r)
 DEV void lift_weights(warp_rows &own, float (&s)[1][NB][4])
 {
     constexpr float MOST = 32768.0f;
-    float most[2] = {0.0f, 0.0f};
+    float most[fragment::ROWS];
+    bool fits = true;
 #pragma unroll
-    for (int i = 0; i < NB * 4; i++) {
-        most[i % 4 / 2] = fmaxf(most[i % 4 / 2], fabsf(s[0][i / 4][i % 4]));
+    for (int r = 0; r < fragment::ROWS; r++) {
+        most[r] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < fragment::BLOCK * NB; c++) {
+            most[r] = fmaxf(most[r], fabsf(fragment::at(s, r, c)));
+        }
+        fits = fits && !(most[r] * own.lift[r] > MOST);
     }
-    if (__any_sync(ALL_LANES, most[0] * own.lift[0] > MOST || most[1] * own.lift[1] > MOST)) {
+    if (__any_sync(ALL_LANES, !fits)) {
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float of_row = lanes_max<4>(most[r]);
+        for (int r = 0; r < fragment::ROWS; r++) {
+            const float of_row = fragment::reduce<RED_MAX>(most[r]);
             const float lift = of_row * own.lift[r] > MOST ? lift_of<14>(of_row) : own.lift[r];
             const float less = lift * inverse_of(own.lift[r]);
             own.lift[r] = lift;
 #pragma unroll
-            for (int i = 0; i < DB * 2; i++) {
-                own.o[0][i / 2][2 * r + i % 2] *= less;
+            for (int c = 0; c < O_COLUMNS; c++) {
+                fragment::at(own.o, r, c) *= less;
             }
         }
     }
 #pragma unroll
-    for (int i = 0; i < NB * 4; i++) {
-        s[0][i / 4][i % 4] *= own.lift[i % 4 / 2];
+    for (int r = 0; r < fragment::ROWS; r++) {
+#pragma unroll
+        for (int c = 0; c < fragment::BLOCK * NB; c++) {
+            fragment::at(s, r, c) *= own.lift[r];
+        }
     }
 }
 
-// first: the thread's first row.
-DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, int first)
+// The compiler does not see that rows of a tile have one key head: so inputs by key would be loaded for each.
+DEV variant::head with_key_head(variant::head head, const work &w)
 {
-    own.rows.seen = 0;
+    if constexpr (requires { head.h_kv; }) {
+        head.h_kv = w.h_kv;
+    }
+    return head;
+}
+
+// first: the warp's first row.
+DEV void load_queries(warp_rows &own, const attention_params &p, const work &w, int first)
+{
+    float lift[operands::Q_ROWS];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int i = first + 8 * r;
+    for (int r = 0; r < operands::Q_ROWS; r++) {
+        const int i = first + operands::q_row(lane_id(), r);
         const int row = i < w.rows ? i : 0;
         const cfg::element_q *from =
             static_cast<const cfg::element_q *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t;
 #pragma unroll
-        for (int k = 0; k < 2 * KSTEPS; k++) {
-            const u32 pair = *reinterpret_cast<const u32 *>(from + q_column<NARROW_K>(k / 2, k % 2));
-            own.q.r[k / 2][0][2 * (k % 2) + r] = i < w.rows ? pair : 0u;
+        for (int k = 0; k < 2 * operands::Q_STEPS; k++) {
+            const u32 pair = *reinterpret_cast<const u32 *>(from + operands::q_columns(k / 2, k % 2));
+            own.of.pair(k / 2, k % 2, r) = i < w.rows ? pair : 0u;
         }
-        own.lift[r] = LIFTED && NARROW_V ? 0x1p100f : 1.0f; // the first weights say how much less
+        lift[r] = 1.0f;
         if constexpr (LIFTED && NARROW_K) {
-            own.q_lift[r] = lift_row(own.q, r);
+            lift[r] = lift_row(own.of, r);
         }
-        own.rows.row[r] = w.row(p.x, p.z, i);
-        own.rows.state[r] = variant::init((lane_id() & 3) == 0);
+    }
+#pragma unroll
+    for (int r = 0; r < fragment::ROWS; r++) {
+        own.q_lift[r] = operands::of_score_row(lift, r);
+    }
+}
+
+DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, int first)
+{
+    load_queries(own, p, w, first);
+    own.rows.seen = 0;
+#pragma unroll
+    for (int r = 0; r < fragment::ROWS; r++) {
+        own.lift[r] = LIFTED && NARROW_V ? 0x1p100f : 1.0f; // the first weights say how much less
+        own.rows.row[r] = {w.row(p.x, p.z, first + fragment::first_row(lane_id()) + fragment::row(r)), r};
+        own.rows.row[r].head = with_key_head(own.rows.row[r].head, w);
+        own.rows.state[r] = variant::init(fragment::leads(lane_id()));
     }
 #pragma unroll
     for (int i = 0; i < DB * 4; i++) {
@@ -163,54 +274,81 @@ DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, in
     }
 }
 
-// The tile at `stage`, as a cursor gave it.
-DEV void meet_tile(warp_rows &own, const at_rows &a, u32 stage, int code)
+// o *= scale, row by row, unless all rows of the warp keep theirs.
+DEV void rescale_rows(float (&o)[1][DB][4], const float (&scale)[fragment::ROWS])
 {
-    const int lane = lane_id();
-    const u32 k = stage + lane_offset_b<K_PAIRS>(lane);
-    const u32 v = stage + layout::K_BYTES + lane_offset_b_transposed<V_PAIRS>(lane);
-    float s[1][NB][4];
-    if constexpr (NARROW_K) {
-        narrow_qk<cfg::source_k, NB, cfg::D_PAD>(s, own.q, k);
-        if constexpr (LIFTED) {
+    bool needed = false;
 #pragma unroll
-            for (int i = 0; i < NB * 4; i++) {
-                s[0][i / 4][i % 4] *= inverse_of(own.q_lift[i % 4 / 2]);
+    for (int r = 0; r < fragment::ROWS; r++) {
+        needed = needed | (scale[r] != 1.0f);
+    }
+    if (__any_sync(ALL_LANES, needed)) {
+#pragma unroll
+        for (int r = 0; r < fragment::ROWS; r++) {
+#pragma unroll
+            for (int c = 0; c < O_COLUMNS; c++) {
+                fragment::at(o, r, c) *= scale[r];
             }
         }
-    } else {
-        product_qk<cfg::operand, 1, NB, cfg::D_PAD, true>(s, 0u, own.q, k);
     }
-    const int column = tile_cursor::number(code) * cfg::BN + mma_fragment<1>::first_column(lane);
-    float scale[2];
+}
+
+// Those of a tile, as a cursor gave it.
+DEV void load_columns(tile_columns &to, const warp_rows &own, const attention_params &p, int code)
+{
+    to.kv0 = tile_cursor::number(code) * cfg::BN + fragment::first_column(lane_id());
+    if constexpr (LOADS_COLUMNS) {
+#pragma unroll
+        for (int r = 0; r < fragment::ROWS; r++) {
+#pragma unroll
+            for (int c = 0; c < fragment::BLOCK * NB; c++) {
+                to.of[r][c].load(p.x, p.z, own.rows.row[r].head, to.kv0 + fragment::column(c));
+            }
+        }
+    }
+}
+
+// The tile at `stage`, as a cursor gave it.
+DEV void meet_tile(warp_rows &own, const attention_params &p, const tile_columns &columns, u32 stage, int code)
+{
+    const loaded::head of_all{{}, columns};
+    const at_head_of<loaded> a{p.x, p.z, of_all};
+    float s[1][NB][4];
+    own.of.scores(s, stage);
+    if constexpr (LIFTED && NARROW_K) {
+#pragma unroll
+        for (int r = 0; r < fragment::ROWS; r++) {
+#pragma unroll
+            for (int c = 0; c < fragment::BLOCK * NB; c++) {
+                fragment::at(s, r, c) *= inverse_of(own.q_lift[r]);
+            }
+        }
+    }
+    float scale[fragment::ROWS];
     if (tile_cursor::class_of(code) == TILE_ALL) {
-        score_tile<true, 1, NB, packed, false, true, packed> scores{s, own.rows, a, column, 0u};
+        score_tile<true, 1, NB, loaded, false, true, loaded, fragment> scores{s, own.rows, a, columns.kv0, 0u};
         scores.run(scale);
     } else {
-        score_tile<false, 1, NB, packed, false, true, packed> scores{
-            s, own.rows, a, column, 0u, false, tile_cursor::class_of(code) == TILE_CUT};
+        score_tile<false, 1, NB, loaded, false, true, loaded, fragment> scores{
+            s, own.rows, a, columns.kv0, 0u, false, tile_cursor::class_of(code) == TILE_CUT};
         scores.run(scale);
     }
     if constexpr (variant::RESCALE) {
-        rescale(own.o, scale);
+        rescale_rows(own.o, scale);
     }
-    if constexpr (NARROW_V) {
-        if constexpr (LIFTED) {
-            lift_weights(own, s);
-        }
-        narrow_pv<cfg::source_v, NB, cfg::DV_PAD>(own.o, s, v);
-    } else {
-        product_pv<cfg::operand, 1, NB, DB, cfg::DV_PAD>(own.o, s, v);
+    if constexpr (LIFTED && NARROW_V) {
+        lift_weights(own, s);
     }
+    operands::gather(own.o, s, stage + layout::K_BYTES);
 }
 
 // Rows of one tensor, of which strides are in elements of T, as warp_loader of attention/key_rows.cuh brings them.
 // Where a lane's bytes lie is found anew for each tile, since registers are dear from tile to tile.
-template <class T, int DIM>
+template <class T, int DIM, int PAIRS>
 DEV void bring_rows(u32 to, const void *head, i64 of_page, i64 of_row, const page_place &first, int left)
 {
     constexpr bool PAGED = HAS_PAGES<attention_params>;
-    using shape = swizzle<PAIRS_OF_BYTES<T, DIM>>;
+    using shape = swizzle<PAIRS>;
     constexpr int BYTES = IS_NARROW<T> ? 1 : 2;
     constexpr int ACROSS = shape::CHUNKS % 16 == 0 ? 16 : shape::W; // lanes of a row
     constexpr int STEP = 32 / ACROSS;                               // rows at a time
@@ -229,7 +367,7 @@ DEV void bring_rows(u32 to, const void *head, i64 of_page, i64 of_row, const pag
         }
 #pragma unroll
         for (int c = 0; c < shape::CHUNKS; c += ACROSS) {
-            copy16_async(to + shape::offset(own, chunk + c), source + c * 16, own < left ? 16 : 0);
+            copy16_async(to + shape::offset(operands::place(own), chunk + c), source + c * 16, own < left ? 16 : 0);
         }
         if constexpr (!PAGED) {
             source += STEP * of_row * BYTES;
@@ -243,6 +381,7 @@ struct stream {
     warp_cursor cursor;
     int code;         // of the tile that comes next
     page_place place; // and where it is
+    column_words touched;
 
     __device__ __forceinline__ void look_ahead(const attention_params &p, const work &w)
     {
@@ -250,29 +389,45 @@ struct stream {
         if (code >= 0) {
             const int kv0 = tile_cursor::number(code) * cfg::BN;
             place = find_page(p, w.b, kv0 + (HAS_PAGES<attention_params> ? lane_id() % cfg::BN : 0));
+            if constexpr (LOADS_COLUMNS) {
+                touched.load(p.x, p.z, with_key_head(variant::make_head(p.x, p.z, w.b, w.h_kv * w.group), w),
+                             kv0 + lane_id() % cfg::BN);
+            }
         }
     }
     __device__ __forceinline__ void bring_next(const attention_params &p, const work &w, u32 shared, int stage)
     {
         const int warp = static_cast<int>(threadIdx.x / 32);
         const u32 to = layout::stage(shared, warp, stage);
+        const int own = code;
+        const page_place from = place;
+        look_ahead(p, w); // L1 returns in order: behind the copies below, what this loads would wait for them
         if (lane_id() == 0) {
-            store_shared(layout::code(shared, warp, stage), static_cast<u32>(code));
+            store_shared(layout::code(shared, warp, stage), static_cast<u32>(own));
         }
-        if (code >= 0) {
-            const int left = p.z.len_kv - tile_cursor::number(code) * cfg::BN;
-            bring_rows<cfg::source_k, cfg::D>(to, static_cast<const cfg::source_k *>(p.k) + w.h_kv * p.k_h, p.k_b,
-                                              p.k_t, place, left);
-            bring_rows<cfg::source_v, cfg::D_V>(to + layout::K_BYTES,
-                                                static_cast<const cfg::source_v *>(p.v) + w.h_kv * p.v_h, p.v_b, p.v_t,
-                                                place, left);
+        if (own >= 0) {
+            const int left = p.z.len_kv - tile_cursor::number(own) * cfg::BN;
+            bring_rows<cfg::source_k, cfg::D, K_PAIRS>(to, static_cast<const cfg::source_k *>(p.k) + w.h_kv * p.k_h,
+                                                       p.k_b, p.k_t, from, left);
+            bring_rows<cfg::source_v, cfg::D_V, V_PAIRS>(to + layout::K_BYTES,
+                                                         static_cast<const cfg::source_v *>(p.v) + w.h_kv * p.v_h,
+                                                         p.v_b, p.v_t, from, left);
         }
         copy_commit();
-        look_ahead(p, w);
     }
 };
 
+// Which tile lies there, as a cursor gave it.
+DEV int tile_at(u32 shared, int warp, int stage)
+{
+    return static_cast<int>(__float_as_uint(load_shared(layout::code(shared, warp, stage))));
+}
+
 // ---- the end of a part -------------------------------------------------------------------------------
+
+struct sum_of_row {
+    __device__ __forceinline__ float operator()(float x) const { return fragment::reduce<RED_SUM>(x); }
+};
 
 // The parts of a row, one for each warp, in shared memory.
 struct shared_parts {
@@ -294,81 +449,76 @@ struct shared_parts {
     }
 };
 
-// Each warp has rows of its own. first: the thread's first one.
+// Each warp has rows of its own. first: the warp's first one.
 DEV void end_wide(const warp_rows &own, const attention_params &p, const work &w, int first)
 {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int i = first + 8 * r;
+    for (int r = 0; r < fragment::ROWS; r++) {
+        const int i = first + fragment::first_row(lane_id()) + fragment::row(r);
         const bool seen = (own.rows.seen >> r & 1u) != 0;
         const float lower = inverse_of(own.lift[r]);
         if (i >= w.rows) {
             continue;
         }
-        if ((lane_id() & 3) == 0) {
+        if (fragment::leads(lane_id())) {
             write_record(record_of(p, w, i), own.rows.state[r], seen);
         }
 #pragma unroll
-        for (int d = 0; d < DB; d++) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                o_of(p, w, i)[o_column<NARROW_V>(d, j)] = seen ? own.o[0][d][2 * r + j] * lower : 0.0f;
-            }
+        for (int c = 0; c < O_COLUMNS; c++) {
+            o_of(p, w, i)[operands::o_columns(c)] = seen ? fragment::at(own.o, r, c) * lower : 0.0f;
         }
     }
 }
 
 // The thread's row states, to where shared_parts finds them.
-DEV void share_records(const warp_rows &own, u32 shared, int first)
+DEV void share_records(const warp_rows &own, u32 shared)
 {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < fragment::ROWS; r++) {
+        const int row = fragment::first_row(lane_id()) + fragment::row(r);
         float record[RECORD];
         write_record(record, own.rows.state[r], (own.rows.seen >> r & 1u) != 0);
 #pragma unroll
-        for (int k = 0; k < RECORD && (lane_id() & 3) == 0; k++) {
-            store_shared(layout::record(shared, first + 8 * r, static_cast<int>(threadIdx.x / 32)) +
-                             static_cast<u32>(k * 4),
+        for (int k = 0; k < RECORD && fragment::leads(lane_id()); k++) {
+            store_shared(layout::record(shared, row, static_cast<int>(threadIdx.x / 32)) + static_cast<u32>(k * 4),
                          record[k]);
         }
     }
 }
 
 // The thread's o of its r'th row, times what it counts among all warps, to where the ring was.
-DEV void share_o(const warp_rows &own, const attention_params &p, const work &w, u32 shared, int first, int r)
+DEV void share_o(const warp_rows &own, const attention_params &p, const work &w, u32 shared, int r)
 {
     const int warp = static_cast<int>(threadIdx.x / 32);
-    const int i = first + 8 * r;
+    const int i = fragment::first_row(lane_id()) + fragment::row(r);
     bool any = false;
     merge t;
     const shared_parts parts{shared, i};
     parts([&](const variant::state &) { any = true; });
     merge_states<no_share>(t, parts, p.x, p.z);
-    if (warp == 0 && (lane_id() & 3) == 0 && i < w.rows) {
+    if (warp == 0 && fragment::leads(lane_id()) && i < w.rows) {
         write_record(record_of(p, w, i), merge::merged(t, p.x, p.z), any);
     }
     const float factor = merge::factor(own.rows.state[r], t, p.x, p.z);
     const float lower = inverse_of(own.lift[r]);
     const bool seen = (own.rows.seen >> r & 1u) != 0;
 #pragma unroll
-    for (int d = 0; d < DB; d++) {
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            store_shared(layout::o(shared, warp, i, o_column<NARROW_V>(d, j)),
-                         seen ? own.o[0][d][2 * r + j] * lower * factor : 0.0f);
-        }
+    for (int c = 0; c < O_COLUMNS; c++) {
+        store_shared(layout::o(shared, warp, i, operands::o_columns(c)),
+                     seen ? fragment::at(own.o, r, c) * lower * factor : 0.0f);
     }
 }
 
 // All warps have the same rows, of keys of their own.
 DEV void end_narrow(const warp_rows &own, const attention_params &p, const work &w, u32 shared)
 {
-    const int first = lane_id() / 4;
     __syncthreads(); // no one reads the ring
-    share_records(own, shared, first);
+    share_records(own, shared);
     __syncthreads();
-    share_o(own, p, w, shared, first, 0);
-    share_o(own, p, w, shared, first, 1);
+#pragma unroll
+    for (int r = 0; r < fragment::ROWS; r++) {
+        share_o(own, p, w, shared, r);
+    }
     __syncthreads();
     for (int piece = static_cast<int>(threadIdx.x); piece < w.rows * PIECES; piece += THREADS) {
         const int i = piece / PIECES;
@@ -405,16 +555,17 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS, cfg::BLOCKS)
     auto &&p = own_params(launched);
     let_next_begin();
     work w;
-    if (!find_work(p, w)) {
+    if (!find_work<!EIGHT>(p, w)) {
         return;
     }
+    w.wide = w.rows > operands::ROWS;
     const key_tiles keys = find_keys(p, w);
     if (keys.n == 0) {
         write_nothing(p, w);
         return;
     }
     const int warp = static_cast<int>(threadIdx.x / 32);
-    const int first = (w.wide ? warp * WARP_ROWS : 0) + lane_id() / 4;
+    const int first = w.wide ? warp * operands::ROWS : 0;
     stream mine;
     mine.cursor.start(keys);
     mine.look_ahead(p, w);
@@ -424,8 +575,6 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS, cfg::BLOCKS)
     }
     warp_rows own;
     begin_rows(own, p, w, first);
-    const packed::head none{};
-    const at_rows a{p.x, p.z, none};
     int stage = 0; // of the tiles at hand
     int fill = cfg::STAGES - 1;
     bool more = true;
@@ -437,14 +586,22 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS, cfg::BLOCKS)
         } else {
             __syncwarp();
         }
+        tile_columns columns;
+        const int at_hand = tile_at(shared, warp, stage);
+        if (!w.wide && at_hand >= 0) {
+            load_columns(columns, own, p, at_hand);
+        }
         mine.bring_next(p, w, shared, fill);
         more = false;
 #pragma unroll 1
         for (int k = w.wide ? 0 : warp; k < (w.wide ? cfg::WARPS : warp + 1); k++) {
-            const int code = static_cast<int>(__float_as_uint(load_shared(layout::code(shared, k, stage))));
+            const int code = tile_at(shared, k, stage);
             if (code >= 0) {
                 more = true;
-                meet_tile(own, a, layout::stage(shared, k, stage), code);
+                if (w.wide) {
+                    load_columns(columns, own, p, code);
+                }
+                meet_tile(own, p, columns, layout::stage(shared, k, stage), code);
             }
         }
         fill = stage;
@@ -452,8 +609,8 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS, cfg::BLOCKS)
     }
     copy_wait<0>();
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        variant::join(own.rows.state[r], sum_of_four{});
+    for (int r = 0; r < fragment::ROWS; r++) {
+        variant::join(own.rows.state[r], sum_of_row{});
     }
     if (w.wide) {
         end_wide(own, p, w, first);

@@ -126,6 +126,17 @@ TEST(few_queries_are_foretold)
              LENGTHS_FEW_QUERIES | LENGTHS_MANY_KEYS);
 }
 
+/* Keys of 8 bits have another kernel for up to eight rows. */
+TEST(nine_rows_against_keys_of_8_bits_are_foretold)
+{
+#define SHAPE "dtype=bf16,d=80,h=8,h_kv=2,kv=1024,"
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, SHAPE "k=i8,v=i8,q=2", &A100), LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, SHAPE "k=i8,v=i8,q=3", &A100),
+             LENGTHS_FEW_QUERIES | LENGTHS_NINE_ROWS);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, SHAPE "q=3", &A100), LENGTHS_FEW_QUERIES);
+#undef SHAPE
+}
+
 /* Of packed sequences on average: 16 tokens each are few, against pages or keys of their own. */
 TEST(few_packed_queries_are_foretold)
 {

@@ -20,10 +20,10 @@ static const struct tile_row TILES[] = {
     {256, 256, 32, 16, 3, 2, true, 90, 999}, {256, 256, 32, 16, 2, 2, true, 80, 999},
 };
 
-/* Of 8 bits: tiles have as many bytes, and more work for each, so three blocks share a multiprocessor (2
-   stages of D 128: 167 us where 3 stages, of which two blocks have room, take 188); but two where elements
-   read by key, and spill in the registers that three leave to a thread (D 128, scales a token: 241 us where
-   two blocks take 208). So one row stands twice, and of each spec one of the two is left out. */
+/* Of 8 bits, warps of 16 rows: tiles have as many bytes, and more work for each, so three blocks share a
+   multiprocessor (2 stages of D 128: 167 us where 3 stages, of which two blocks have room, take 188); but two
+   where elements read by key, and spill in the registers that three leave to a thread (D 128, scales a token:
+   241 us where two blocks take 208). So one row stands twice, and of each spec one of the two is left out. */
 enum { OF_THREE = 2, OF_TWO = 4 };
 static const struct tile_row NARROW_TILES[] = {
     {64, 64, 64, 32, 4, 4, true, 90, 999},
@@ -33,6 +33,19 @@ static const struct tile_row NARROW_TILES[] = {
     [OF_TWO] = {128, 128, 64, 32, 2, 4, true, 80, 999},
     {256, 256, 64, 16, 3, 4, true, 90, 999},
     {256, 256, 64, 16, 2, 4, true, 80, 999},
+};
+
+/* Warps of 8 rows, which have half the products and registers (attention/narrow_rows.cuh): four blocks share
+   a multiprocessor (D 128, 64 x 4096 keys: 150 us, three blocks of 32 keys 152), but three where elements
+   read by key (178 and 174 us). */
+enum { OF_FOUR = 2 };
+static const struct tile_row EIGHT_TILES[] = {
+    {64, 64, 32, 32, 4, 4, true, 90, 999},
+    {64, 64, 32, 32, 3, 4, true, 80, 999},
+    [OF_FOUR] = {128, 128, 32, 16, 3, 4, true, 80, 999},
+    {128, 128, 32, 32, 2, 4, true, 80, 999},
+    {256, 256, 32, 16, 3, 4, true, 90, 999},
+    {256, 256, 32, 16, 2, 4, true, 80, 999},
 };
 
 /* decode::layout of attention/decode.cuh. */
@@ -52,9 +65,8 @@ static int narrow_smem_bytes(const struct kernel_request *r, const struct tile_r
     const int row = d * (lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE ? 1 : 2) +
                     dv * (lathe__narrow_dtype(r->sig, r->problem, v) != LATHE_NONE ? 1 : 2);
     const int ring = t->warps * t->stages * t->bn * row;
-    const int o = t->warps * 16 * (dv + 8) * 4;
-    return (ring > o ? ring : o) + t->warps * t->stages * 4 +
-           16 * t->warps * (r->attention->parts->n_states + 1) * 4;
+    const int o = t->bm * (dv + 8) * 4;
+    return (ring > o ? ring : o) + t->warps * t->stages * 4 + t->bm * (r->attention->parts->n_states + 1) * 4;
 }
 
 enum { LEAST_KEYS = 256 }; /* of a part: attention/decode_rows.cuh */
@@ -83,15 +95,28 @@ static bool serves(const struct kernel_request *r, char *why)
     return false;
 }
 
+static int warp_rows(const struct tile_row *t)
+{
+    return t->bm / t->warps;
+}
+
+/* For which a thread has registers. */
+static int most_resident(const struct kernel_request *r, const struct tile_row *t, const struct plan *plan)
+{
+    if (!plan->attention.reads_narrow || t->max_d > 128)
+        return 2;
+    return warp_rows(t) == 8 ? 4 : r->attention->reads_keys ? 2 : 3;
+}
+
 static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
 {
     plan_take_tile(plan, t, smem, false);
-    const bool three = plan->attention.reads_narrow && t->max_d <= 128 && !r->attention->reads_keys;
-    plan->attention.resident = resident(r->device, smem, three ? 3 : 2);
+    plan->attention.resident = resident(r->device, smem, most_resident(r, t, plan));
     plan_cut_keys(r, plan->attention.resident * r->device->sm_count, LEAST_KEYS, plan);
     const size_t used = strlen(plan->reason);
     snprintf(plan->reason + used, sizeof plan->reason - used,
-             "; up to 16 rows of a key head are one tile, of which each warp has keys of its own");
+             "; up to %d rows of a key head are one tile, of which each warp has keys of its own",
+             plan->attention.reads_narrow ? warp_rows(t) : 16);
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 
@@ -125,6 +150,17 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
 /* ---- k and v of 8 bits ----------------------------------------------------------------------------------
  */
 
+enum { EIGHT = 8 };
+
+/* A key head, of tensors of which both have 8 bits. */
+static bool has_eight_rows(const struct kernel_request *r)
+{
+    const char *const v = r->ir->v_is_k ? "k" : "v";
+    return lathe__key_head_rows(r->problem) <= EIGHT &&
+           lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE &&
+           lathe__narrow_dtype(r->sig, r->problem, v) != LATHE_NONE;
+}
+
 bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { STEP = 32 }; /* columns of one ldmatrix */
@@ -132,6 +168,9 @@ bool plan_attention_decode_narrow(const struct kernel_request *r, struct plan *p
         !plan_attention_begin(r, plan, why))
         return false;
     plan->attention.reads_narrow = true;
+    if (has_eight_rows(r))
+        return take_first(r, EIGHT_TILES, COUNT_OF(EIGHT_TILES),
+                          r->attention->reads_keys ? OF_FOUR : COUNT_OF(EIGHT_TILES), plan, why);
     return take_first(r, NARROW_TILES, COUNT_OF(NARROW_TILES), r->attention->reads_keys ? OF_THREE : OF_TWO,
                       plan, why);
 }
@@ -140,4 +179,12 @@ int attention_decode_lengths(const struct problem *problem, const struct device 
 {
     (void)device;
     return lathe__lengths(problem) & LENGTHS_FEW_QUERIES;
+}
+
+int attention_decode_narrow_lengths(const struct problem *problem, const struct device *device)
+{
+    const int few = lathe__lengths(problem) & LENGTHS_FEW_QUERIES;
+    const bool nine = few && lathe__has_narrow(problem) && lathe__key_head_rows(problem) > EIGHT;
+    (void)device;
+    return few | (nine ? LENGTHS_NINE_ROWS : 0);
 }
