@@ -211,7 +211,7 @@ const struct template_row attention_templates[] = {
                 .only = FEATURE(COMBINE),
                 .chosen_for = "few queries against many keys of 8 bits"},
      .attention = &attention_portable,
-     .lengths = attention_decode_lengths,
+     .lengths = attention_decode_narrow_lengths,
      .config = config_narrow,
      FORWARD},
     {.name = "attention_decode",
@@ -260,8 +260,6 @@ const struct template_row attention_templates[] = {
                          FEATURE(V_IS_K),
                 .only = FEATURE(NARROW_PAGES),
                 .chosen_for = "many queries against keys of 8 bits in pages"},
-     .unproven = "no GPU has run it, so it is taken by its name alone",
-     .plain_waits = true, /* they are those of attention_fwd_sm90 */
      .isa = ISA_SM90A,
      .attention = &attention_forward_sm90,
      .lengths = attention_gathered_lengths,

@@ -15,11 +15,7 @@ import pathlib
 import shlex
 import subprocess
 
-GATHERED, NARROW = "attention_fwd_gathered_sm90", "attention_fwd_narrow"
-RUNS, PIECES = "linear_delta_runs_sm90", "linear_delta_sm90"
-GATED_SPECS = pathlib.Path(__file__).parents[1] / "emulate/specs"
 NEGATED = str(pathlib.Path(__file__).parents[1] / "specs/good/least_of_negated.lua")
-LONG = "dtype=bf16,b=1,t=32768,d=128"
 
 
 def call(spec, template, problem, *more):
@@ -28,42 +24,11 @@ def call(spec, template, problem, *more):
 
 def proofs():
     yield call(NEGATED, None, "n=4099")  # no kernel of its own, but text that ptxas made wrong machine code of
-    half = "dtype=f16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"  # weights beside the largest of their row
-    for problem in (f"{half},q=1,b=8,kv=4096", f"{half},q=1,b=8,kv=4096,page=64", f"{half},b=2,q=700,kv=1500",
-                    f"{half},b=2,q=700,page=64,most=24", "dtype=f16,h=16,h_kv=4,q=2000,d=64",
-                    "dtype=f16,h=16,h_kv=4,q=2000,d=128", "dtype=f16,h=32,h_kv=8,q=1,kv=8192,d=128"):
-        yield call("fp8_cache", None, problem)
-    for narrow in ("f8e4m3", "f8e5m2", "i8"):
-        for dtype, page in (("bf16", 1), ("f16", 16), ("bf16", 24), ("f16", 64), ("bf16", 256)):
-            cache = f"dtype={dtype},k={narrow},v={narrow},page={page},most={-(-1500 // page)}"
-            yield call("causal", GATHERED, f"{cache},b=3,h=8,h_kv=2,q=300,d=128,used_kv=i32")
-            yield call("fp8_cache", GATHERED, f"{cache},seqs=5,h=8,h_kv=2,q=900,d=64,used_kv=i32")
-    for cache in ("k=i8,v=f8e4m3", "v=f8e5m2", "k=f8e4m3"):
-        for spec, dims in (("sigmoid", "d=256"), ("sliding_window", "d=192,d_v=128"), ("softcap", "d=128,d_v=512"),
-                           ("alibi", "d=64")):
-            yield call(spec, GATHERED, f"dtype=bf16,{cache},b=2,h=4,h_kv=2,q=500,kv=1024,page=64,{dims}")
-    for problem in ("h=16,t=3000,d=128", "h=8,h_k=4,t=6000,d=128", "h=4,t=9000,d=64", "b=3,h=5,t=2304,d=64,d_v=128",
-                    "h=4,h_k=2,t=12000,d=128,seqs=6"):
-        yield call("gated_delta", RUNS, f"dtype=bf16,{problem}")
-    for name in ("soft", "some", "cut", "threshold", "falls", "grows", "alike"):
-        for sizes in ("h=8,h_k=4,t=10000,d=64,d_v=128", "h=4,t=20000,d=64,seqs=6", "h=40,t=4000,d=64",
-                      "h=60,t=3500,d=64"):
-            yield call(str(GATED_SPECS / f"gated_{name}.lua"), RUNS, f"dtype=bf16,b=1,{sizes}")
 
 
 def times():
     """Each: spec, problem, arguments, the templates beside each other; None is what the plan takes."""
-    cache = "dtype=bf16,k=f8e4m3,v=f8e4m3,h=32,h_kv=8,d=128"
-    beside = (GATHERED, NARROW)
-    for sizes in ("q=16", "q=32", "q=64", "q=128", "q=512", "q=2048", "q=8192", "b=16,q=64", "b=16,q=512"):
-        for page in (16, 64):
-            yield "causal", f"{cache},kv=32768,page={page},{sizes}", (), beside
-    for spec in ("causal", "fp8_cache"):
-        for sizes in ("seqs=8,q=16384,kv=2048", "b=1,q=16384,kv=16384", "b=8,q=2048,kv=2048", "seqs=64,q=8192,kv=8192"):
-            yield spec, f"{cache},page=64,{sizes}", (), beside
-    for heads in ("h=16", "h=32,h_k=16", "h=8,h_k=4", "h=4", "h=24", "h=40"):
-        for spec in ("gated_delta", str(GATED_SPECS / "gated_soft.lua"), str(GATED_SPECS / "gated_some.lua")):
-            yield spec, f"{LONG},{heads}", (), (RUNS, PIECES)
+    return ()
 
 
 class Runner:

@@ -13,11 +13,11 @@
 #include <string.h>
 
 /* A number of k or v costs four bytes more, since it is read, written in 16 bits, and read as such in the
-   place of 8: 1.14 ps at 3.5 TB/s. Each row of queries that meets it is two FLOP, 6.7 fs at some 300 TFLOP/s
-   of attention_fwd_narrow and 2.5 fs at 800 of attention_fwd_sm90 (H200, 2026-11-30): from 274 rows on these
-   are less together. */
+   place of 8: 1.14 ps at 3.5 TB/s. Each row of queries that meets it is two FLOP: attention_fwd_narrow, whose
+   tiles have 128 rows, takes 8.7 ms for each 2^40 at 256 rows (122 TFLOP/s), copies and attention_fwd_sm90
+   4.2 (256); of one sequence and 128 rows 31 and 6.7 (H200, 2026-11-30). */
 enum {
-    LEAST_ROWS = 256,
+    LEAST_ROWS = 128,
     MOST_COPIES = 2 /* places of the table for each page of the pool: sequences may share pages, or have room
                        for far more keys than any of them uses */
 };
@@ -123,5 +123,6 @@ bool plan_attention_gathered(const struct kernel_request *r, struct plan *plan, 
 
 int attention_gathered_lengths(const struct problem *problem, const struct device *device)
 {
-    return attention_sm90_lengths(problem, device) | (problem->paged && pays(problem) ? LENGTHS_GATHERED : 0);
+    const bool gathered = problem->paged && lathe__has_narrow(problem) && pays(problem);
+    return attention_sm90_lengths(problem, device) | (gathered ? LENGTHS_GATHERED : 0);
 }
