@@ -64,6 +64,8 @@ causal forward sm_90a dtype=bf16,h=16,q=4096,d=128 attention_fwd_sm90
 alibi forward sm_90a dtype=bf16,h=16,q=4096,d=64 attention_fwd_sm90
 causal forward sm_90a dtype=bf16,h=16,seqs=4,q=4096,d=256 attention_fwd_sm90
 causal forward sm_80 dtype=bf16,b=4,h=32,h_kv=8,q=1,kv=8192,d=128 attention_decode
+causal forward sm_90a dtype=bf16,k=f8e4m3,v=i8,b=4,h=32,h_kv=8,q=1,kv=8192,d=128 attention_decode_narrow
+causal forward sm_80 dtype=bf16,k=f8e4m3,v=i8,b=4,h=64,h_kv=4,q=1,kv=8192,d=256 attention_decode_narrow
 mla forward sm_80 dtype=bf16,b=4,h=128,h_kv=1,q=1,kv=4096,d=576,d_v=512 attention_mla
 mla forward sm_90a dtype=bf16,b=4,h=128,h_kv=1,q=1,kv=4096,d=576,d_v=512 attention_mla_sm90
 nsa_selected forward sm_80 dtype=bf16,h=16,h_kv=1,q=1024,kv=1024,d=128 attention_selected
