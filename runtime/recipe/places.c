@@ -149,6 +149,13 @@ static const char *input_by_key(const struct signature *sig, const struct proble
     return NULL;
 }
 
+/* Do lists on the device say how many keys of each sequence are here? Then kv is what tensors have room for.
+ */
+static bool lists_keys(const struct signature *sig, const struct problem *p)
+{
+    return is_given(sig, p, "cu_q") || is_given(sig, p, "used_kv");
+}
+
 /* Lists say of each sequence how many of its keys are here, and not how many there are. */
 static lathe_status check_keys(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
@@ -158,7 +165,8 @@ static lathe_status check_keys(const struct signature *sig, const struct problem
                              : is_given(sig, p, "used_kv") ? "used_kv"
                                                            : NULL;
     const char *const input = packed ? input_by_key(sig, p) : NULL;
-    TRY(check_within(sig, p, SYM_KV, SYM_ALL_KV, err));
+    if (!lists_keys(sig, p))
+        TRY(check_within(sig, p, SYM_KV, SYM_ALL_KV, err));
     if (list && !is_given(sig, p, "q_start"))
         return lathe__fail(
             err, LATHE_ARG,
@@ -205,6 +213,16 @@ struct key_places lathe__key_places(const struct signature *sig, const lathe_arg
     return p;
 }
 
+/* Where each sequence ends, lists say. */
+static lathe_status check_begin(int64_t start, const struct problem *p, lathe_error *err)
+{
+    if (start >= 0 && start <= p->dim[SYM_ALL_KV])
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG,
+                       "argument 'kv_start': expected from 0 to len_kv=%" PRId64 ", given %" PRId64,
+                       p->dim[SYM_ALL_KV], start);
+}
+
 static lathe_status check_chunks(const struct signature *sig, const struct problem *p,
                                  const lathe_arg *const *arg, lathe_error *err)
 {
@@ -219,6 +237,8 @@ static lathe_status check_chunks(const struct signature *sig, const struct probl
     if (k.start < 0)
         return lathe__fail(err, LATHE_ARG, "argument 'kv_start': expected 0 or more, given %" PRId64,
                            k.start);
+    if (lists_keys(sig, p))
+        return check_begin(k.start, p, err);
     if (n == 0 || lathe__place_of_key(&k, n - 1) < p->dim[SYM_ALL_KV])
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG,
@@ -247,6 +267,8 @@ lathe_status lathe__starts_check(const struct signature *sig, const struct probl
 {
     if (p->chunked)
         TRY(check_chunks(sig, p, arg, err));
+    else if (p->cut_keys && lists_keys(sig, p))
+        TRY(check_begin(lathe__place_start(sig, arg, SYM_ALL_KV), p, err));
     else if (p->cut_keys)
         TRY(check_start(sig, p, arg, SYM_KV, SYM_ALL_KV, err));
     if (!p->cut_heads)

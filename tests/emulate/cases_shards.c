@@ -131,6 +131,25 @@ static void add_cache(struct case_list *list)
     }
 }
 
+/* Packed sequences of which each has a part, and which together have more keys than any of them in all. */
+static void add_packed(struct case_list *list)
+{
+    for (int k = 0; k < 5; k++) {
+        const bool backward = k > 2;
+        struct test_case c = case_of_attention("shards_varlen", SPECS[BETWEEN].name, SPECS[BETWEEN].text,
+                                               k % 2 ? LATHE_BF16 : LATHE_F16, 64, 64, k == 0 ? 80 : 90);
+        c.pass = backward ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.template_name = backward ? BACKWARD[k - 3] : FORWARD[k];
+        set_part(&c, -1);
+        c.dim[SYM_B] = 1;
+        c.dim[SYM_SEQS] = 4;
+        c.dim[SYM_Q] = k == 2 ? 7 : 120;
+        c.dim[SYM_KV] = 700;
+        c.without = " used_kv ";
+        case_add(list, &c);
+    }
+}
+
 void group_shards(struct case_list *list)
 {
     for (int spec = 0; spec < COUNT(SPECS); spec++)
@@ -145,4 +164,5 @@ void group_shards(struct case_list *list)
             add_chunks(list, spec, true, kernel);
         }
     add_chunks_in_pages(list);
+    add_packed(list);
 }

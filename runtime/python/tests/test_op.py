@@ -65,6 +65,27 @@ def test_parts_of_keys_and_heads_have_their_places():
         op(q, k, v, kv_start=3)
 
 
+def test_parts_of_keys_are_of_each_sequence():
+    op = lathe.load("alibi")
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal((2, 4, n, 16)).astype(np.float32) for n in (5, 24, 24))
+    whole = op(q, k, v)
+    pack = lambda x: np.concatenate(list(x), 1)[None]
+    joined = lambda parts: op.combine(np.stack([p.part_o for p in parts]), np.stack([p.part_rows for p in parts]))
+    cuts = ((0, 7), (7, 24))
+    starts = lambda n: np.array([0, n, 2 * n], np.int32)
+    packed = [op.parts(pack(q), pack(k[:, :, a:b]), pack(v[:, :, a:b]), cu_q=starts(5), cu_kv=starts(b - a), q_start=19,
+                       kv_start=a, len_kv=24) for a, b in cuts]  # fmt: skip
+    near(joined(packed), pack(whole))
+    room = lambda x, a, b: np.concatenate([x[:, :, a:b], np.full((2, 4, 40 - b + a, 16), np.nan, np.float32)], 2)
+    used = [op.parts(q, room(k, a, b), room(v, a, b), used_kv=np.full(2, b - a, np.int32), q_start=19, kv_start=a,
+                     len_kv=24) for a, b in cuts]  # fmt: skip
+    near(joined(used), whole)
+    with pytest.raises(lathe.ArgumentError, match="argument 'kv_start': expected from 0 to len_kv=24, given 25"):
+        op.parts(pack(q), pack(k[:, :, 7:]), pack(v[:, :, 7:]), cu_q=starts(5), cu_kv=starts(17), q_start=19, kv_start=25,
+                 len_kv=24)  # fmt: skip
+
+
 def test_what_has_no_parts_says_why():
     x = np.ones((2, 8), np.float32)
     with pytest.raises(lathe.ArgumentError, match="no combine pass: it puts parts of rows of attention together"):
