@@ -206,17 +206,20 @@ static bool same_kernel(const struct signature *sig, const struct problem *a, co
            a->deterministic == b->deterministic && lathe__lengths(a) == lathe__lengths(b);
 }
 
-/* Lengths are forgotten where no arch has other kernels for them: one serves all. */
+/* Lengths are forgotten where no arch has other kernels for them: one serves all. Low tiles serve other
+   lengths as well as ever, but not as fast. Copies out of pages need a workspace for all places of any table,
+   where a kernel that reads pages needs none: so they are for problems that say how large the pool is. */
 static void forget_lengths(const struct aot_command *a, enum kind kind, lathe_pass pass,
-                           const struct signature *sig, struct problem *problem)
+                           const struct signature *sig, const char *text, struct problem *problem)
 {
     const int64_t seqs = lathe__packed(sig, problem);
     int asked = 0;
     for (int i = 0; i < a->library.n_archs; i++)
         asked |= plan_lengths(kind, pass, problem, &a->device[i]);
-    if (asked & LENGTHS_ANY_LOW_TILES) /* which serve other lengths as well as ever, but not as fast */
+    const int forgotten = LENGTHS_ANY_LOW_TILES | (strstr(text, "pool=") ? 0 : LENGTHS_GATHERED);
+    if (asked & forgotten)
         problem->dim[SYM_Q] = -1;
-    asked &= ~LENGTHS_ANY_LOW_TILES;
+    asked &= ~forgotten;
     if (!(asked & LENGTHS_FEW_QUERIES) && (lathe__lengths(problem) & LENGTHS_FEW_QUERIES))
         problem->dim[SYM_Q] = -1;
     if (!(asked & LENGTHS_ODD_PAGES) && (lathe__lengths(problem) & LENGTHS_ODD_PAGES))
@@ -244,7 +247,7 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     if (status != LATHE_OK)
         return complain_kernel(spec, text, a->library.arch[0], &err);
     tool_warn_ranges(ir, &item->problem);
-    forget_lengths(a, ir->kind, spec->pass, &spec->sig, &item->problem);
+    forget_lengths(a, ir->kind, spec->pass, &spec->sig, text, &item->problem);
     for (int i = 0; i < spec->n_items; i++)
         if (same_kernel(&spec->sig, &spec->item[i].problem, &item->problem))
             return CODE_OK;

@@ -88,7 +88,10 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
                        (long long)p->dim[sig->size[i].sym]);
     const bool few = lathe__lengths(p) & LENGTHS_FEW_QUERIES;
     const int64_t seqs = lathe__packed(sig, p);
-    if (few)
+    if (lathe__lengths(p) & LENGTHS_NINE_ROWS)
+        lathe__say(out, ",h=%lld,h_kv=%lld,q=%lld", (long long)p->dim[SYM_H], (long long)p->dim[SYM_H_KV],
+                   (long long)p->dim[SYM_Q]);
+    else if (few)
         lathe__say(out, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
     if (few && seqs > 0)
         lathe__say(out, ",seqs=%lld", (long long)seqs);
@@ -252,6 +255,13 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
     return lathe__same_build(sig, built, given) && (given->unaligned & ~built->unaligned) == 0;
 }
 
+/* What a kernel for other lengths costs, the less the more it has in common with one for these. */
+static int lengths_apart(const struct problem *built, const struct problem *given)
+{
+    const int differ = lathe__lengths(built) ^ lathe__lengths(given);
+    return 2 * (differ & ~LENGTHS_NINE_ROWS) + (differ & LENGTHS_NINE_ROWS ? 1 : 0);
+}
+
 /* Where several serve, the one that knows what is folded, and then the one that expects the least: rows that
    are aligned need not be moved; last, the one for such lengths. A kernel that knows nothing
    of what is folded may serve; its launch refuses what it cannot read. The kernel's number; -1: none fits. */
@@ -259,7 +269,7 @@ static int find_kernel(const lathe_kernel_set *set, int wanted, const struct pro
 {
     struct problem as_built = *given;
     int best = -1;
-    int most = 8 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
+    int most = 16 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
@@ -267,7 +277,7 @@ static int find_kernel(const lathe_kernel_set *set, int wanted, const struct pro
         const int operands = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
                              __builtin_popcountll(built->unaligned);
         as_built.deterministic = built->deterministic;
-        const int cost = 8 * operands + (lathe__lengths(built) ^ lathe__lengths(&as_built));
+        const int cost = 16 * operands + lengths_apart(built, &as_built);
         if (cost < most && built_for(set->sig, built, given)) {
             best = i;
             most = cost;

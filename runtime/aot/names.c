@@ -57,6 +57,7 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     for (int i = 0; i < sig->n_sizes; i++)
         fits = fits && append_size(sig, p, i, out, &n);
     fits = fits && (!(lathe__lengths(p) & LENGTHS_FEW_QUERIES) || append(out, &n, "_few"));
+    fits = fits && (!(lathe__lengths(p) & LENGTHS_NINE_ROWS) || append(out, &n, "_nine"));
     fits = fits && (!(lathe__lengths(p) & LENGTHS_MANY_KEYS) || append(out, &n, "_long"));
     fits = fits && (!(lathe__lengths(p) & LENGTHS_ODD_PAGES) || append(out, &n, "_odd_pages"));
     for (int i = 0; i < sig->n_args; i++)

@@ -160,6 +160,19 @@ static lathe_status find_module(struct lathe_kernel *kernel, struct cache *cache
     return describe(kernel, arch, err);
 }
 
+/* How many rows a key head has is a matter of its group, too, which alone would leave a query too few keys.
+ */
+static void say_few_queries(const struct problem *p, int lengths, int64_t seqs, struct text_buf *words)
+{
+    if (lengths & LENGTHS_NINE_ROWS)
+        text_add(words, ",h=%lld,h_kv=%lld,q=%lld", (long long)p->dim[SYM_H], (long long)p->dim[SYM_H_KV],
+                 (long long)p->dim[SYM_Q]);
+    else
+        text_add(words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
+    if (seqs > 0)
+        text_add(words, ",seqs=%lld", (long long)seqs);
+}
+
 /* "alibi --problem dtype=bf16,d=128 --pass forward --arch sm_90a": a kernel as commands name it. */
 static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
 {
@@ -169,11 +182,8 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
                &words);
     const int lengths = plan_lengths(ir->kind, kernel->pass, &kernel->built, &kernel->ctx->device);
     const int64_t seqs = lathe__packed(kernel->sig, &kernel->built);
-    const int64_t each = lengths & LENGTHS_NINE_ROWS ? lathe__key_head_rows(&kernel->built) : 1;
     if (lengths & LENGTHS_FEW_QUERIES)
-        text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs * each : each));
-    if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
-        text_add(&words, ",seqs=%lld", (long long)seqs);
+        say_few_queries(&kernel->built, lengths, seqs, &words);
     if (lengths & (LENGTHS_ODD_PAGES | LENGTHS_GATHERED))
         text_add(&words, ",page=%lld", (long long)kernel->built.dim[SYM_PAGE]);
     if (lengths & (LENGTHS_MANY_BLOCKS | LENGTHS_NOT_CUT | LENGTHS_RUNS)) {

@@ -67,9 +67,9 @@ enum {
         LENGTHS_LOW_TILES | LENGTHS_LOWEST_TILES | LENGTHS_LOW_CUT_TILES | LENGTHS_LOWEST_CUT_TILES
 };
 int lathe__lengths(const struct problem *problem);
-/* Of attention: rows of a key head in a sequence, its tokens times the query heads that share it; of packed
-   sequences on average. 0: there are none. */
-int64_t lathe__key_head_rows(const struct problem *problem);
+/* Has a key head nine rows or more against keys of 8 bits: a sequence's tokens times the query heads that
+   share it, of packed sequences on average? Where sums may not depend on the batch, packed sequences have. */
+bool lathe__has_nine_rows(const struct problem *problem);
 /* What of the determinism that somebody asked for is compiled into kernels of this signature: enum
  * determinism. */
 static inline uint8_t lathe__determinism(const struct signature *sig, int asked)

@@ -311,9 +311,17 @@ const char *lathe__determinism_text(uint8_t determinism)
     return determinism == DETERMINISTIC_BATCH ? "batch" : determinism ? "1" : "0";
 }
 
-int64_t lathe__key_head_rows(const struct problem *problem)
+/* Of a sequence, its tokens times the query heads that share it. 0: there are none. */
+static int64_t key_head_rows(const struct problem *problem)
 {
     return rows_of_keys(problem, sequence_of(problem).q);
+}
+
+bool lathe__has_nine_rows(const struct problem *problem)
+{
+    enum { EIGHT = 8 }; /* attention/narrow_rows.cuh */
+    const bool of_batch = problem->deterministic == DETERMINISTIC_BATCH && problem->packed;
+    return lathe__has_narrow(problem) && (of_batch || key_head_rows(problem) > EIGHT);
 }
 
 enum { FEW_ROWS = 64 };
@@ -330,7 +338,7 @@ static int usual_lengths(const struct problem *problem)
 {
     enum { MANY = 8192, KEYS = 512, KEYS_OF_QUERY = 16 };
     const struct sequence s = sequence_of(problem);
-    const int64_t rows = lathe__key_head_rows(problem);
+    const int64_t rows = key_head_rows(problem);
     const bool few = rows > 0 && rows <= FEW_ROWS && s.kv >= KEYS && s.kv >= KEYS_OF_QUERY * s.q;
     return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
 }
@@ -340,7 +348,9 @@ int lathe__lengths(const struct problem *problem)
     const int64_t page = problem->paged ? problem->dim[SYM_PAGE] : -1;
     const bool odd = page > 0 && !lathe__tma_takes_page(page);
     const bool own = problem->deterministic == DETERMINISTIC_BATCH;
-    return (own ? own_lengths(problem) : usual_lengths(problem)) | (odd ? LENGTHS_ODD_PAGES : 0);
+    const int lengths = own ? own_lengths(problem) : usual_lengths(problem);
+    const bool nine = lengths & LENGTHS_FEW_QUERIES && lathe__has_nine_rows(problem);
+    return lengths | (odd ? LENGTHS_ODD_PAGES : 0) | (nine ? LENGTHS_NINE_ROWS : 0);
 }
 
 bool lathe__tma_takes_page(int64_t page)

@@ -56,6 +56,18 @@ expect 0 '*' '' grep -q 'lathe_optional_f32 eps; /. scalar; default 1e-06' one/d
 expect 0 '*' '' grep -q 'lathe_tensor lse; /. out \[b, h, q\], f32; optional' one/demo.h
 expect 0 '*' '' grep -q '^kernel demo_rms_norm_bf16_n1024_forward$' one/demo.manifest
 
+# keys of 8 bits: up to eight rows of a key head and nine have a kernel each, whatever the order; those in pages are
+# copied out of them ahead only where the problem says how large the pool is, since that takes a workspace
+narrow=dtype=bf16,d=64,h=8,h_kv=2,k=i8,v=i8
+expect 0 'rows/libkernels.a: 2 kernels of 1 spec' '*' aot causal --arch sm_80 --problem $narrow,q=3,kv=2048 --problem \
+    $narrow,q=2,kv=2048 --problem $narrow,q=1,kv=4096 --problem $narrow,q=4,kv=4096 -o rows
+expect 0 '' '' grep -q '^kernel kernels_causal_bf16_d64_few_nine_k_i8_v_i8_forward$' rows/kernels.manifest
+expect 0 '' '' grep -q '  problem dtype=bf16,d=64,h=8,h_kv=2,q=3,kv=2048,k=i8,v=i8$' rows/kernels.manifest
+for way in narrow_bf16: gathered_sm90:,pool=64; do
+    expect 0 '1 kernel of 1 spec' '*' aot causal --arch sm_90a --problem $narrow,q=512,kv=4096,page=64${way#*:} -o pages
+    expect 0 "causal_attention_fwd_${way%:*}" '' grep '^  code ' pages/kernels.manifest
+done
+
 # names: absent inputs, dtypes of inputs, dims and unaligned rows
 cat >mixed.lua <<'LUA'
 return attention {

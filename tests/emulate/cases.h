@@ -124,6 +124,7 @@ void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_pages_back(struct case_list *list, bool full);   /* cases_pages_back.c */
 void group_narrow(struct case_list *list);                  /* cases_narrow.c */
+void add_narrow_rows(struct case_list *list);               /* cases_narrow_rows.c */
 void group_gathered(struct case_list *list);                /* cases_gathered.c */
 void group_fp8(struct case_list *list);                     /* cases_fp8.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */

@@ -683,4 +683,5 @@ void group_narrow(struct case_list *list)
     add_back_sequences(list);
     add_factors(list);
     add_appended(list);
+    add_narrow_rows(list);
 }

@@ -126,6 +126,19 @@ TEST(names_hold_what_is_compiled_in)
     struct phrase of_long = {{0}, 0};
     lathe__aot_problem_text(&sig, &p, &of_long);
     CHECK_STR(of_long.text, "dtype=bf16,d=64,kv=16384");
+    p.dim[SYM_H] = 64; /* a decoding step, of which keys of 8 bits tell eight rows of a key head from nine */
+    p.dim[SYM_H_KV] = p.dim[SYM_Q] = 1;
+    p.dim[SYM_KV] = 512;
+    CHECK(lathe__aot_suffix(&sig, &p, name));
+    CHECK_STR(name, "bf16_d64_few");
+    p.arg_dtype[ARG_K] = LATHE_I8;
+    CHECK(lathe__aot_suffix(&sig, &p, name));
+    CHECK_HAS(name, "bf16_d64_few_nine");
+    struct phrase of_nine = {{0}, 0};
+    lathe__aot_problem_text(&sig, &p, &of_nine);
+    CHECK_HAS(of_nine.text, "dtype=bf16,d=64,h=64,h_kv=1,q=1,kv=512");
+    p.arg_dtype[ARG_K] = LATHE_BF16;
+    p.dim[SYM_H] = p.dim[SYM_H_KV] = p.dim[SYM_Q] = -1;
     p.dim[SYM_KV] = 1024;
     p.dim[SYM_D_V] = 128;
     p.arg_dtype[ARG_BIAS] = LATHE_F32;

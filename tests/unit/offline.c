@@ -99,6 +99,31 @@ TEST(offline_says_how_many_keys)
     lathe_spec_destroy(spec);
 }
 
+/* Of 64 heads that share a key head, each with 8 keys of 512: as many queries would have too few keys. */
+TEST(offline_says_how_many_rows_a_key_head_has)
+{
+    static const char *const part[] = {",q=1,kv=512 --pass", ",h=64,h_kv=1,q=1,kv=512 --pass"};
+    struct messages m;
+    lathe_spec *spec = load("causal");
+    lathe_ctx *ctx = fake_ctx(&m);
+    ctx->offline = true;
+    for (int i = 0; i < 2; i++) {
+        const int64_t queries[4] = {1, i == 0 ? 8 : 64, 1, 128};
+        const int64_t keys[4] = {1, 1, 512, 128};
+        const lathe_arg arg[4] = {{"q", &handle, LATHE_BF16, 4, queries, NULL},
+                                  {"k", &handle, LATHE_I8, 4, keys, NULL},
+                                  {"v", &handle, LATHE_I8, 4, keys, NULL},
+                                  {"o", &handle, LATHE_BF16, 4, queries, NULL}};
+        lathe_kernel *kernel;
+        lathe_error err;
+        CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, arg, 4, &err), LATHE_COMPILE);
+        CHECK_HAS(err.text, "attention_decode_narrow");
+        CHECK_HAS(err.text, part[i]);
+    }
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
 static int entries(struct cache *cache)
 {
     struct cache_list list;

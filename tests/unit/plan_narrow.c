@@ -48,6 +48,34 @@ TEST(narrow_rows_up_to_eight_have_more_blocks)
 #undef SHAPE
 }
 
+/* By name it takes any rows; what its tiles follow from is what kernels are told apart by, and of packed
+   sequences not the batch where sums may not depend on it. */
+TEST(narrow_tiles_by_name_follow_from_what_is_foretold)
+{
+#define SHAPE "dtype=bf16,k=i8,v=i8,seqs=4,h=8,h_kv=2,kv=400,d=64,q="
+    static const struct {
+        const char *problem, *tile;
+        int lengths;
+    } row[] = {{SHAPE "8", "32x32s4w4q", 0},
+               {SHAPE "9", "64x32s4w4q", LENGTHS_NINE_ROWS},
+               {SHAPE "8,deterministic=batch", "64x32s4w4q", LENGTHS_NINE_ROWS},
+               {SHAPE "9,deterministic=batch", "64x32s4w4q", LENGTHS_NINE_ROWS}};
+#undef SHAPE
+    const struct device named = asking_for(&H100, "attention_decode_narrow");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct signature sig;
+        struct problem problem;
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        struct ir *ir = load_signed("causal", LATHE_FORWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
+        CHECK_EQ(plan_lengths(ir->kind, LATHE_FORWARD, &problem, &named), row[i].lengths);
+        CHECK_EQ(pick("causal", row[i].problem, &named, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.tile, row[i].tile);
+        ir_free(ir);
+    }
+}
+
 /* The same number cuts keys and is what the kernel is compiled for. */
 TEST(narrow_kernels_are_compiled_for_the_blocks_of_their_plan)
 {

@@ -79,15 +79,15 @@ static int resident(const struct device *device, int smem, int most)
     return n < most ? n : most;
 }
 
-static bool is_asked_for(const struct kernel_request *r)
+static bool is_asked_for(const struct device *device)
 {
-    return strstr(r->device->template_name, "attention_decode") != NULL;
+    return strstr(device->template_name, "attention_decode") != NULL;
 }
 
 static bool serves(const struct kernel_request *r, char *why)
 {
     const struct problem *p = r->problem;
-    if (is_asked_for(r) || (lathe__lengths(p) & LENGTHS_FEW_QUERIES) != 0)
+    if (is_asked_for(r->device) || (lathe__lengths(p) & LENGTHS_FEW_QUERIES) != 0)
         return true;
     snprintf(why, REASON_BYTES,
              "it is for up to 64 rows of a key head (q * h / h_kv) against 512 keys and more, 16 for each "
@@ -150,14 +150,11 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
 /* ---- k and v of 8 bits ----------------------------------------------------------------------------------
  */
 
-enum { EIGHT = 8 };
-
 /* A key head, of tensors of which both have 8 bits. */
 static bool has_eight_rows(const struct kernel_request *r)
 {
     const char *const v = r->ir->v_is_k ? "k" : "v";
-    return lathe__key_head_rows(r->problem) <= EIGHT &&
-           lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE &&
+    return !lathe__has_nine_rows(r->problem) && lathe__narrow_dtype(r->sig, r->problem, "k") != LATHE_NONE &&
            lathe__narrow_dtype(r->sig, r->problem, v) != LATHE_NONE;
 }
 
@@ -181,10 +178,9 @@ int attention_decode_lengths(const struct problem *problem, const struct device 
     return lathe__lengths(problem) & LENGTHS_FEW_QUERIES;
 }
 
+/* Asked for by its name it takes any rows, and its tiles follow from how many there are. */
 int attention_decode_narrow_lengths(const struct problem *problem, const struct device *device)
 {
-    const int few = lathe__lengths(problem) & LENGTHS_FEW_QUERIES;
-    const bool nine = few && lathe__has_narrow(problem) && lathe__key_head_rows(problem) > EIGHT;
-    (void)device;
-    return few | (nine ? LENGTHS_NINE_ROWS : 0);
+    const int usual = lathe__lengths(problem) & (LENGTHS_FEW_QUERIES | LENGTHS_NINE_ROWS);
+    return usual | (is_asked_for(device) && lathe__has_nine_rows(problem) ? LENGTHS_NINE_ROWS : 0);
 }
