@@ -82,8 +82,8 @@ def test_parts_of_keys_are_of_each_sequence():
                      len_kv=24) for a, b in cuts]  # fmt: skip
     near(joined(used), whole)
     with pytest.raises(lathe.ArgumentError, match="argument 'kv_start': expected from 0 to len_kv=24, given 25"):
-        op.parts(pack(q), pack(k[:, :, 7:]), pack(v[:, :, 7:]), cu_q=starts(5), cu_kv=starts(17), q_start=19, kv_start=25,
-                 len_kv=24)  # fmt: skip
+        op.parts(pack(q), pack(k[:, :, 7:]), pack(v[:, :, 7:]), cu_q=starts(5), cu_kv=starts(17), q_start=19,
+                 kv_start=25, len_kv=24)  # fmt: skip
 
 
 def test_what_has_no_parts_says_why():
