@@ -37,8 +37,9 @@ TEST(copies_are_made_where_they_pay)
         {NARROW "b=4,q=512,kv=4096,page=64,pool=127", false},
         {NARROW "b=4,q=512,kv=4095,page=3", true},
         {NARROW "b=4,q=512,kv=4096,page=64,deterministic=batch", false},
-        {NARROW "q=4096,kv=4096", false}, /* in no pages */
-        {NARROW "b=511,q=512,kv=1048576,page=256", true},
+        {NARROW "q=4096,kv=4096", false},               /* in no pages */
+        {NARROW "b=128,q=512,kv=32768,page=256", true}, /* 4 GiB */
+        {NARROW "b=129,q=512,kv=32768,page=256", false},
         {NARROW "b=513,q=512,kv=1048576,page=256", false}, /* more than 2^30 places of two heads */
     };
     const struct device named = asking_for(&H100, GATHERED);

@@ -21,6 +21,9 @@ enum {
     MOST_COPIES = 2 /* places of the table for each page of the pool: sequences may share pages, or have room
                        for far more keys than any of them uses */
 };
+/* Of a workspace that nobody asked for: 64 prompts of 16384 keys, eight heads, d 128. Where caches leave a
+   GPU little room, a call that is slower is better than one that finds no memory. */
+static const int64_t MOST_BYTES = (int64_t)4 << 30;
 
 static bool is_asked_for(const struct kernel_request *r)
 {
@@ -61,10 +64,17 @@ static bool counts(const struct problem *p)
     return lathe__tma_counts(places, 0, 1) && lathe__tma_counts(places * heads, 0, 1);
 }
 
+/* Of keys that TMA counts. */
+static int64_t copied_bytes(const struct problem *p)
+{
+    const int64_t columns = or_none(p->dim[SYM_D]) + or_none(p->dim[SYM_D_V]);
+    return places_of(p) * or_none(p->dim[SYM_H_KV]) * columns * 2;
+}
+
 static bool pays(const struct problem *p)
 {
     return p->deterministic != DETERMINISTIC_BATCH && rows_of_key(p) >= LEAST_ROWS && has_few_places(p) &&
-           counts(p);
+           counts(p) && copied_bytes(p) <= MOST_BYTES;
 }
 
 static bool is_wanted(const struct kernel_request *r, char *why)
@@ -89,6 +99,12 @@ static bool is_wanted(const struct kernel_request *r, char *why)
                  " rows of queries; it copies keys for %d and more, from which on that "
                  "pays; asked for by its name it takes fewer",
                  rows_of_key(p), (int)LEAST_ROWS);
+    else if (has_few_places(p))
+        snprintf(why, REASON_BYTES,
+                 "its copies have %" PRId64
+                 " bytes, and it makes up to 2^32 of them unasked; asked for by its "
+                 "name it takes more",
+                 copied_bytes(p));
     else
         snprintf(why, REASON_BYTES,
                  "the table has %" PRId64 " places for the %" PRId64
