@@ -87,8 +87,9 @@ static_assert(cfg::BLOCKS == 1 || cfg::BLOCKS * (layout::BYTES + 1024) <= 233472
 
 // ---- what elements read by key -------------------------------------------------------------------------
 
-// As scales are: loads of L1 return in order, so those behind the copies of a later tile would wait for it. So they are
-// loaded ahead of those copies, and found in L1, for each lane has loaded those of one key an iteration before.
+// Inputs by key, as scales are. L1 returns loads in order, so one that is issued behind the copies of a later tile
+// waits for these. So inputs are loaded ahead of the copies, and hit in L1, since each lane has prefetched those of one
+// key an iteration before.
 struct column_words {
     static constexpr int WORDS = sizeof(variant::col) / 4;
     union {
@@ -118,8 +119,8 @@ struct tile_columns {
     int kv0; // the thread's first one
 };
 
-// Rows of several heads in a tile, whose columns are there.
-struct loaded : packed {
+// The variant with a head in each row (packed), whose columns are in registers.
+struct preloaded : packed {
     struct head : packed::head {
         const tile_columns &columns;
     };
@@ -156,7 +157,7 @@ struct loaded : packed {
 // ---- one warp ----------------------------------------------------------------------------------------
 
 struct warp_rows {
-    thread_rows<1, loaded, fragment> rows;
+    thread_rows<1, preloaded, fragment> rows;
     float o[1][DB][4];
     operands of;
     float q_lift[fragment::ROWS], lift[fragment::ROWS]; // of rows of Q, and of weights and so of o
@@ -311,10 +312,10 @@ DEV void load_columns(tile_columns &to, const warp_rows &own, const attention_pa
 // The tile at `stage`, as a cursor gave it.
 DEV void meet_tile(warp_rows &own, const attention_params &p, const tile_columns &columns, u32 stage, int code)
 {
-    const loaded::head of_all{{}, columns};
-    const at_head_of<loaded> a{p.x, p.z, of_all};
+    const preloaded::head of_all{{}, columns};
+    const at_head_of<preloaded> a{p.x, p.z, of_all};
     float s[1][NB][4];
-    own.of.scores(s, stage);
+    own.of.multiply_qk(s, stage);
     if constexpr (LIFTED && NARROW_K) {
 #pragma unroll
         for (int r = 0; r < fragment::ROWS; r++) {
@@ -326,10 +327,10 @@ DEV void meet_tile(warp_rows &own, const attention_params &p, const tile_columns
     }
     float scale[fragment::ROWS];
     if (tile_cursor::class_of(code) == TILE_ALL) {
-        score_tile<true, 1, NB, loaded, false, true, loaded, fragment> scores{s, own.rows, a, columns.kv0, 0u};
+        score_tile<true, 1, NB, preloaded, false, true, preloaded, fragment> scores{s, own.rows, a, columns.kv0, 0u};
         scores.run(scale);
     } else {
-        score_tile<false, 1, NB, loaded, false, true, loaded, fragment> scores{
+        score_tile<false, 1, NB, preloaded, false, true, preloaded, fragment> scores{
             s, own.rows, a, columns.kv0, 0u, false, tile_cursor::class_of(code) == TILE_CUT};
         scores.run(scale);
     }
@@ -339,7 +340,7 @@ DEV void meet_tile(warp_rows &own, const attention_params &p, const tile_columns
     if constexpr (LIFTED && NARROW_V) {
         lift_weights(own, s);
     }
-    operands::gather(own.o, s, stage + layout::K_BYTES);
+    operands::add_pv(own.o, s, stage + layout::K_BYTES);
 }
 
 // Rows of one tensor, of which strides are in elements of T, as warp_loader of attention/key_rows.cuh brings them.
@@ -381,7 +382,7 @@ struct stream {
     warp_cursor cursor;
     int code;         // of the tile that comes next
     page_place place; // and where it is
-    column_words touched;
+    column_words prefetched;
 
     __device__ __forceinline__ void look_ahead(const attention_params &p, const work &w)
     {
@@ -390,8 +391,8 @@ struct stream {
             const int kv0 = tile_cursor::number(code) * cfg::BN;
             place = find_page(p, w.b, kv0 + (HAS_PAGES<attention_params> ? lane_id() % cfg::BN : 0));
             if constexpr (LOADS_COLUMNS) {
-                touched.load(p.x, p.z, with_key_head(variant::make_head(p.x, p.z, w.b, w.h_kv * w.group), w),
-                             kv0 + lane_id() % cfg::BN);
+                prefetched.load(p.x, p.z, with_key_head(variant::make_head(p.x, p.z, w.b, w.h_kv * w.group), w),
+                                kv0 + lane_id() % cfg::BN);
             }
         }
     }

@@ -12,7 +12,7 @@
 // Scores of 8 rows and keys, whose product has keys as its rows: two adjacent rows of a thread, and of each block of
 // 16 keys two adjacent ones. Eight threads share a row. Element c of row r is [c / 2][2 (c % 2) + r] of its array.
 // Key 2 i + j of a block is row i + 8 j of the operand (eight_rows::place), so that a thread's two are adjacent.
-struct turned_fragment {
+struct transposed_fragment {
     static constexpr int ROWS = 2;
     static constexpr int BLOCK = 2;
     static constexpr int BLOCK_COLUMNS = 16;
@@ -71,7 +71,7 @@ template <class K, class V, class OPERAND, int BN, int D, int D_V> struct sixtee
     DEV int o_columns(int c) { return o_column<NARROW_V>(c / 2, c % 2); }
     DEV int place(int key) { return key; }
 
-    __device__ __forceinline__ void scores(float (&s)[1][BLOCKS][4], u32 k_tile) const
+    __device__ __forceinline__ void multiply_qk(float (&s)[1][BLOCKS][4], u32 k_tile) const
     {
         const u32 at = k_tile + lane_offset_b<K_PAIRS>(lane_id());
         if constexpr (NARROW_K) {
@@ -80,7 +80,7 @@ template <class K, class V, class OPERAND, int BN, int D, int D_V> struct sixtee
             product_qk<OPERAND, 1, BLOCKS, D, true>(s, 0u, q, at);
         }
     }
-    DEV void gather(float (&o)[1][O_BLOCKS][4], const float (&s)[1][BLOCKS][4], u32 v_tile)
+    DEV void add_pv(float (&o)[1][O_BLOCKS][4], const float (&s)[1][BLOCKS][4], u32 v_tile)
     {
         const u32 at = v_tile + lane_offset_b_transposed<V_PAIRS>(lane_id());
         if constexpr (NARROW_V) {
@@ -94,7 +94,7 @@ template <class K, class V, class OPERAND, int BN, int D, int D_V> struct sixtee
 // ---- 8 rows --------------------------------------------------------------------------------------------
 
 template <class K, class V, int BN, int D, int D_V> struct eight_rows {
-    using fragment = turned_fragment;
+    using fragment = transposed_fragment;
     static constexpr int ROWS = 8;
     static constexpr int Q_ROWS = 1;
     static constexpr int BLOCKS = BN / 16;
@@ -117,7 +117,7 @@ template <class K, class V, int BN, int D, int D_V> struct eight_rows {
     DEV int place(int key) { return (key & ~15) + (key & 1) * 8 + (key >> 1 & 7); }
 
     // s = K Q^T
-    __device__ __forceinline__ void scores(float (&s)[1][BLOCKS][4], u32 k_tile) const
+    __device__ __forceinline__ void multiply_qk(float (&s)[1][BLOCKS][4], u32 k_tile) const
     {
         using shape = swizzle<K_PAIRS>;
         constexpr int LOADS = D / 32 * BLOCKS; // ldmatrix gives 16 keys of 32 columns
@@ -146,7 +146,7 @@ template <class K, class V, int BN, int D, int D_V> struct eight_rows {
     }
 
     // o += V^T P^T
-    DEV void gather(float (&o)[1][O_BLOCKS][4], const float (&s)[1][BLOCKS][4], u32 v_tile)
+    DEV void add_pv(float (&o)[1][O_BLOCKS][4], const float (&s)[1][BLOCKS][4], u32 v_tile)
     {
         using shape = swizzle<V_PAIRS>;
         constexpr int PAIRS = D_V / 32; // ldmatrix gives 32 columns of 16 keys

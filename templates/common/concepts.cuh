@@ -288,8 +288,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   src, grad, dst: what entered the mod; dL/d(what left it); dL/d(what entered it). len, pos0;
 //   of_queries, first: Only where sequences are given (of_queries as in mod_params; enter() sets first, where src
 //     and grad begin): cu_q, cu_kv, used_kv; enter(first_q, first_kv);
-// struct page_params: of pages_in, pages_find and pages_out: attention/pages.cuh says what its members are. The forward
-//   pass has the first one, too.
+// struct page_params: of pages_in, of forward passes too, pages_find and pages_out: attention/pages.cuh tells of it.
 // struct variant, backward: head, row, col, MASKED, live, first_key .. among, MAP.., classify are those of the
 // forward pass;
 //   if `fwd` is launched, state .. empty_finals are there, too. BACK_DIAG, make_back_diag();
