@@ -83,6 +83,25 @@ TEST(few_tiles_are_lower)
     }
 }
 
+/* Longer steps come with lower tiles, of which one more round costs more than they save. */
+TEST(longer_steps_make_no_round_more)
+{
+    static const struct {
+        const char *spec, *problem, *tile;
+    } row[] = {
+        {"full", "dtype=bf16,d=64,b=1,h=16,q=8192,kv=8192", "256x64s4w16"},
+        {"full", "dtype=bf16,d=64,b=2,h=32,q=8192,kv=8192", "192x128s3w12"},
+        {"full", "dtype=bf16,d=64,b=1,h=32,q=16384,kv=16384", "192x128s3w12"},
+        {"full", "dtype=bf16,d=64,q=16384,kv=16384", "192x128s3w12"},
+        {"causal", "dtype=bf16,d=64,b=2,h=32,q=8192,kv=8192", "256x64s4w16"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char tile[24];
+        tile_of(row[i].spec, row[i].problem, tile);
+        CHECK_STR(tile, row[i].tile);
+    }
+}
+
 /* Kernels are told apart by what lengths ask for: equal bits, one tile. */
 TEST(lower_tiles_are_foretold)
 {

@@ -27,8 +27,8 @@ static const struct row {
     enum register_need most; /* for which it has registers */
     bool short_rows;         /* for masks that cut rows at both ends, and no others */
     bool table_mask;         /* for masks that read by row and column: often blocks of 64 keys */
-    bool many_keys; /* for many keys and a running maximum: steps are fewer and longer, waste at the ends
-                       counts less */
+    bool many_keys; /* for many keys, a running maximum and no mask: steps are fewer and longer, waste at the
+                       ends counts less; where it does not cost another round of tiles */
     bool low;       /* where taller tiles would leave multiprocessors without work: of as many query rows as
                        best_height says, and no others; each stands below, too, to be asked for or measured */
 } ROWS[] = {
@@ -189,18 +189,25 @@ static int64_t time_of(const struct height *t, const struct problem *p, int sms,
     return t->once + steps * t->step;
 }
 
+/* How many tiles are there? Of packed sequences and the like nobody knows. */
+static bool knows_tiles(const struct problem *p)
+{
+    return p->dim[SYM_B] > 0 && p->dim[SYM_H] > 0 && p->dim[SYM_Q] > 0 && p->dim[SYM_KV] > 0 && !p->open &&
+           !p->packed && !p->paged;
+}
+
 /* Of how many query rows tiles are best where multiprocessors have few of them; 0: there are many, or nobody
-   knows. Of packed sequences and the like nobody does, and a row's result may depend on its batch. */
+   knows or a row's result may not depend on its batch. */
 static int best_height(const struct problem *p, const struct device *device, bool cut)
 {
     enum { LEAST_ROWS = 256, MANY_TILES = 6, CLEARLY = 97 };
-    const int64_t lines = p->dim[SYM_B] > 0 && p->dim[SYM_H] > 0 ? p->dim[SYM_B] * p->dim[SYM_H] : 0;
+    const int64_t lines = p->dim[SYM_B] * p->dim[SYM_H];
     const int64_t dim = p->dim[SYM_D] > p->dim[SYM_D_V] ? p->dim[SYM_D] : p->dim[SYM_D_V];
     const struct height *first = NULL;
     const struct height *best = NULL;
     int64_t least = INT64_MAX;
-    if (lines == 0 || p->dim[SYM_Q] < LEAST_ROWS || p->dim[SYM_KV] <= 0 || p->open || p->packed || p->paged ||
-        p->deterministic == DETERMINISTIC_BATCH || p->dim[SYM_D] <= 0 ||
+    if (!knows_tiles(p) || p->dim[SYM_Q] < LEAST_ROWS || p->deterministic == DETERMINISTIC_BATCH ||
+        p->dim[SYM_D] <= 0 ||
         lines * quotient(p->dim[SYM_Q], LEAST_ROWS) > MANY_TILES * (int64_t)device->sm_count)
         return 0;
     for (size_t i = 0; i < sizeof HEIGHTS / sizeof *HEIGHTS; i++) {
@@ -214,6 +221,18 @@ static int best_height(const struct problem *p, const struct device *device, boo
         least = cost;
     }
     return best ? best->bm : 0;
+}
+
+/* Are longer steps by lower tiles no slower? They are by 2 % where rounds are many (H200), and cost 10 %
+   where they make one more of a few. */
+static bool long_steps_pay(const struct problem *p, const struct device *device)
+{
+    static const struct height usual = {64, 256, 64, 902, 5000};
+    static const struct height longer = {64, 192, 128, 1330, 5000};
+    if (!(lathe__lengths(p) & LENGTHS_MANY_KEYS))
+        return false;
+    return !knows_tiles(p) ||
+           time_of(&longer, p, device->sm_count, false) < time_of(&usual, p, device->sm_count, false);
 }
 
 /* Heights that rows without `low` have are no matter. */
@@ -245,8 +264,8 @@ int attention_sm90_lengths(const struct problem *problem, const struct device *d
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS && problem->dim[SYM_D] > 0; i++)
         asks =
             asks || (ROWS[i].many_keys && has_columns(&ROWS[i], problem->dim[SYM_D], problem->dim[SYM_D_V]));
-    return (lathe__lengths(problem) & (LENGTHS_ODD_PAGES | (asks ? LENGTHS_MANY_KEYS : 0))) |
-           length_bits(problem, device);
+    return (lathe__lengths(problem) & LENGTHS_ODD_PAGES) | length_bits(problem, device) |
+           (asks && long_steps_pay(problem, device) ? LENGTHS_MANY_KEYS : 0);
 }
 
 /* Do tiles lie within blocks for which the mask is the same, and a whole number of either one in the other? A
@@ -278,7 +297,7 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
     if (row->many_keys && !r->device->tile[0] &&
-        (!(lathe__lengths(r->problem) & LENGTHS_MANY_KEYS) || need == NEED_NONE))
+        (need == NEED_NONE || r->ir->mask.n_roots > 0 || !long_steps_pay(r->problem, r->device)))
         return false;
     return has_columns(row, plan->attention.d_pad, plan->attention.dv_pad) &&
            shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || need <= row->most);
