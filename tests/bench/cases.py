@@ -96,9 +96,12 @@ def _decay(s, h, q, kv, x):
     return s * torch.exp2(torch.log2(1.0 - torch.exp2(-5.0 - h)) * (q - kv))
 
 
+def document_length(problem):
+    return max(problem.kv // DOCUMENTS, 1)
+
+
 def _documents(problem):
-    length = max(problem.kv // DOCUMENTS, 1)
-    ids = (torch.arange(problem.kv, device="cuda") // length).to(torch.int32)
+    ids = (torch.arange(problem.kv, device="cuda") // document_length(problem)).to(torch.int32)
     return {"doc": ids.expand(problem.b, problem.kv).contiguous()}
 
 

@@ -21,6 +21,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import results  # noqa: E402
 
 
+FURTHER_PEERS = ("fa4", "flex_fa4")
+
+
+def further_peers(text):
+    names = text.split(",")
+    if set(names) - set(FURTHER_PEERS):
+        raise argparse.ArgumentTypeError(f"{text}: the names are {', '.join(FURTHER_PEERS)}")
+    return names
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/liblathe.so", help="path of liblathe.so")
@@ -31,6 +41,8 @@ def parse(arguments):
     parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
     parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
+    parser.add_argument("--peers", type=further_peers, default=[], help="peers that need the wheel flash-attn-4, beside attention, with "
+                                                                        "commas: " + ", ".join(FURTHER_PEERS))
     parser.add_argument("--no-flex", action="store_true", help="leave FlexAttention out (its compilation takes time)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of the row-wise rows")
     parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
@@ -102,20 +114,10 @@ class Bench:
         self.infos.setdefault(problem.title(), call.info)
         return call
 
-    def try_candidate(self, make):
-        """A peer that does not run here is left out, with its reason."""
-        try:
-            call = make()
-            call()
-            torch.cuda.synchronize()
-            return call, None
-        except Exception as error:  # noqa: BLE001: any reason a peer has
-            return None, f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-
     def add_candidates(self, row, calls, makers):
         """To calls. makers: {candidate: what makes its call}; the row notes why one is left out."""
         for name, make in makers.items():
-            call, why = self.try_candidate(make)
+            call, why = peers.attempt(make)
             if call:
                 calls[name] = call
             else:
@@ -128,11 +130,20 @@ class Bench:
             times = clock.measure(calls)
             row["modes"][mode] = {"times": times, "rates": {name: work[name] / t["ms"] for name, t in times.items()}}
 
+    def check_peers(self, row, bound):
+        """A figure that belongs to another result than ours is none."""
+        for name, error in row["peer_errors"].items():
+            if not error <= bound:
+                row["notes"][name] = f"wrong, error {error:.2g}"
+                for figures in row["modes"].values():
+                    del figures["rates"][name]
+
     def attention(self, problem, peers_of, bars, group, plain=None):
         """bars: {candidate: least ratio of our rate over its}. plain: the variant that our plain kernel runs on the same
         tensors, as the candidate "plain", counted in its own pairs. Where the live part is a causal problem of its own, that is
         the candidate "alone", by our plain kernel: what short rows cost, mask or no mask."""
         problem.allocate(seed=len(self.rows))
+        peers_of = {**peers_of, **peers.further(self.options.peers, problem)}
         row = {"name": problem.title(), "group": group, "unit": "TFLOP/s", "notes": {}}
         calls = {"ours": self.ours(problem)}
         opened = [calls["ours"]]
@@ -155,6 +166,7 @@ class Bench:
         row["peer_errors"] = {name: problem.error(call()) for name, call in calls.items() if name in peers_of}
         if "alone" in calls:
             row["peer_errors"]["alone"] = problem.error(short.out.reshape(*problem.out.shape))
+        self.check_peers(row, problem.exact(ERROR_BOUND))
         self.finish(row, bars, row["error"] <= problem.exact(ERROR_BOUND))
         for call in opened:
             call.close()
@@ -182,11 +194,14 @@ class Bench:
         call.close()
 
     def finish(self, row, bars, right=None):
+        """Peers that were asked for have no bar: their ratios are shown."""
         row["right"] = row["error"] <= ERROR_BOUND if right is None else right
+        shown = {peer: 0.0 for figures in row["modes"].values() for peer in figures["rates"] if peer.split()[0] in self.options.peers}
+        bars = {**bars, **shown}
         row["checks"] = [{"mode": mode, "peer": peer, "bar": bar,
                           "ratio": figures["rates"]["ours"] / figures["rates"][peer]}
                          for mode, figures in row["modes"].items() for peer, bar in bars.items()
-                         if bar and peer in figures["rates"]]
+                         if bar is not None and peer in figures["rates"]]
         row["met"] = row["right"] and all(c["ratio"] >= c["bar"] for c in row["checks"])
         self.rows.append(row)
         rates = "; ".join(f"{mode} " + ", ".join(f"{peer} {rate:.4g}" for peer, rate in figures["rates"].items())
@@ -268,6 +283,10 @@ def rowwise_rows(bench):
 
 def main(arguments=None):
     options = parse(arguments)
+    why = peers.missing(options.peers)
+    if why:
+        print(f"skipped: {why}")
+        return 77
     if not torch.cuda.is_available():
         print("skipped: torch finds no GPU; check.py tests the benchmark's scripts without one")
         return 77

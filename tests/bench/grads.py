@@ -107,6 +107,7 @@ def attention(bench, problem, peers_of, bars, group, baseline=None):
     """peers_of: {name: gradient -> callable}. baseline: the name under which the same kernel runs that is not deterministic."""
     gradient = Gradient(problem, seed=len(bench.rows))
     gradient.forward(bench.ctx)
+    peers_of = {**peers_of, **peers.further_grad([] if baseline else bench.options.peers, problem)}
     ctx = bench.deterministic() if baseline else bench.ctx
     title = f"{problem.title()} backward" + (" deterministic" if baseline else "")
     row = {"name": title, "group": group, "unit": "TFLOP/s", "notes": {}}
@@ -126,6 +127,7 @@ def attention(bench, problem, peers_of, bars, group, baseline=None):
     row["peer_errors"] = {name: max(gradient.errors(dict(zip(("dq", "dk", "dv"), call()[:3])) |
                                                     {n: g for n, g in gradient.grads.items() if n not in ("dq", "dk", "dv")})
                                     .values()) for name, call in calls.items() if name in peers_of}
+    bench.check_peers(row, problem.exact(ERROR_BOUND))
     if baseline:
         row["same_bits"] = same_bits(gradient, opened["ours"])
     if "attention_bwd_sm80" in opened["ours"].info and problem.dtype == torch.bfloat16:

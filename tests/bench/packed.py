@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """packed.py: attention of packed sequences beside the same tokens in a batch, and beside other templates.
 
-    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--peers] [--quick]
+    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--passes forward] [--dims 128] [--quick]
+    python3 tests/bench/packed.py --library build/liblathe.so --peers --passes forward,backward --dims 64,128
 
 bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of
 2048; `dense` is the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens;
-`long64` is one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs. o is compared
-with float32 attention of each sequence by itself. --peers needs FlashAttention-4 (`flash_attn.cute`). Needs the GPU
-and torch (77: not here).
+`small` is 128 of 128, `long64` one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs.
+Results are compared with float32 attention of each sequence by itself. --peers: FlashAttention-4 (the wheel flash-attn-4)
+beside what is planned, and nothing else; RESULTS.md has our us and how many times its speed. Needs the GPU and torch (77).
 """
 
 import os
@@ -15,19 +16,23 @@ import sys
 
 import alone
 import lathe
+import peers
 import results
 import timer
+from errors import relative
 
 torch = alone.torch
 
-H, D = 16, 128
-ERROR_BOUND = 1e-2
-ABOUT = "`packed.py`, us (TFLOP/s of live pairs)"
+H = 16
+ERROR_BOUNDS = {"forward": 1e-2, "backward": 2e-2}
+ABOUT = "`packed.py`, us (TFLOP/s)"
+ELSEWHERE = "documents or dense"  # a column of RESULTS.md for either: no mix has both
 LENGTHS = {"mixed": [64, 4096, 130, 2048, 1000, 3000, 512, 256, 77, 2113, 1024, 2064], "equal": [2048] * 8,
-           "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024, "long": [16384], "long1": [64, 16384], "long8": [64] * 8 + [16384],
+           "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024, "small": [128] * 128,
+           "long": [16384], "long1": [64, 16384], "long8": [64] * 8 + [16384],
            "long64": [64] * 64 + [16384], "long128": [64] * 128 + [8192], "last64": [16384] + [64] * 64, "four": [4096] * 4}
-USUAL = "mixed,equal,short,tiny"
-PORTABLE = {False: "attention_fwd_sm80", True: "attention_bwd_sm80"}
+USUAL, BESIDE_PEERS = "mixed,equal,short,tiny", "mixed,equal,small,long64"
+PORTABLE = {"forward": "attention_fwd_sm80", "backward": "attention_bwd_sm80"}
 
 
 def pairs(spec, n):
@@ -35,12 +40,13 @@ def pairs(spec, n):
 
 
 class Problem:
-    def __init__(self, lengths, backward):
-        self.lengths = lengths
+    def __init__(self, lengths, d, way):
+        self.lengths, self.d, self.way = lengths, d, way
         generator = torch.Generator(device="cuda").manual_seed(3)
         total = sum(lengths)
+        backward = way == "backward"
         names = ("q", "k", "v", "do") if backward else ("q", "k", "v")
-        self.given = {n: torch.randn(1, total, H, D, generator=generator, device="cuda").bfloat16().transpose(1, 2) for n in names}
+        self.given = {n: torch.randn(1, total, H, d, generator=generator, device="cuda").bfloat16().transpose(1, 2) for n in names}
         self.results = {n: torch.empty_like(self.given["q"]) for n in (("dq", "dk", "dv") if backward else ("o",))}
         places = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
         self.cu = torch.tensor(places, dtype=torch.int32, device="cuda")
@@ -50,7 +56,7 @@ class Problem:
         n = len(self.lengths)
 
         def cut(x):
-            return x.transpose(1, 2).reshape(n, -1, H, D).transpose(1, 2)
+            return x.transpose(1, 2).reshape(n, -1, H, self.d).transpose(1, 2)
         return {name: cut(x) for name, x in {**self.given, **self.results}.items()}
 
     def paged(self, page):
@@ -58,25 +64,27 @@ class Problem:
         counts = [-(-n // page) for n in self.lengths]
         order = torch.randperm(sum(counts) + 1, device="cuda").to(torch.int32)
         table = torch.full((len(counts), max(counts)), -1, dtype=torch.int32, device="cuda")
-        pools = {n: torch.full((len(order), H, page, D), float("nan"), device="cuda").bfloat16() for n in "kv"}
+        pools = {n: torch.full((len(order), H, page, self.d), float("nan"), device="cuda").bfloat16() for n in "kv"}
         for i, count in enumerate(counts):
             mine = order[sum(counts[:i]):sum(counts[:i + 1])]
             table[i, :count] = mine
             for name, pool in pools.items():
-                rows = torch.full((H, count * page, D), float("nan"), device="cuda").bfloat16()
+                rows = torch.full((H, count * page, self.d), float("nan"), device="cuda").bfloat16()
                 rows[:, :self.lengths[i]] = self.given[name][0, :, int(self.cu[i]):int(self.cu[i + 1])]
-                pool[mine.long()] = rows.view(H, count, page, D).transpose(0, 1)
+                pool[mine.long()] = rows.view(H, count, page, self.d).transpose(0, 1)
         used = torch.tensor(self.lengths, dtype=torch.int32, device="cuda")
         return {"q": self.given["q"], "o": self.results["o"], "cu_q": self.cu, "used_kv": used, "pages": table, **pools}
 
-    def error(self, spec):
-        """Of the forward pass: the longest and the shortest sequence."""
+    def error(self, spec, results_of):
+        """Of results, each [1, h, tokens, d]: the longest and the shortest sequence."""
         worst = 0.0
         for i in {self.lengths.index(max(self.lengths)), self.lengths.index(min(self.lengths))}:
             part = slice(int(self.cu[i]), int(self.cu[i + 1]))
-            q, k, v = (self.given[n][:, :, part].float() for n in "qkv")
-            want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=spec == "causal")
-            worst = max(worst, float((self.results["o"][:, :, part].float() - want).norm() / want.norm()))
+            q, k, v = (self.given[n][:, :, part].float().requires_grad_(self.way == "backward") for n in "qkv")
+            want = {"o": torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=spec == "causal")}
+            if self.way == "backward":
+                want = dict(zip(("dq", "dk", "dv"), torch.autograd.grad(want["o"], (q, k, v), self.given["do"][:, :, part].float())))
+            worst = max(worst, *(relative(results_of[name][:, :, part], x.double()) for name, x in want.items()))
         return worst
 
 
@@ -98,89 +106,124 @@ def backward_inputs(ctx, spec, problem, more):
     return {"o": o, "lse": lse}
 
 
-def fa4(problem, spec, backward):
+def fa4(problem, spec):
     """FlashAttention-4's kernels for sequences of several lengths; backward its gradients of one forward pass."""
     from flash_attn.cute.interface import flash_attn_varlen_func
-    given = {n: x.transpose(1, 2)[0].detach().requires_grad_(backward) for n, x in problem.given.items()}
-    q, k, v = (given[n] for n in "qkv")
+    backward = problem.way == "backward"
+    q, k, v = (problem.given[n].transpose(1, 2)[0].detach().requires_grad_(backward) for n in "qkv")
     longest = max(problem.lengths)
 
     def attend():
-        o = flash_attn_varlen_func(q, k, v, cu_seqlens_q=problem.cu, cu_seqlens_k=problem.cu, max_seqlen_q=longest,
-                                   max_seqlen_k=longest, causal=spec == "causal")
-        return o[0] if isinstance(o, tuple) else o
+        return flash_attn_varlen_func(q, k, v, cu_seqlens_q=problem.cu, cu_seqlens_k=problem.cu, max_seqlen_q=longest,
+                                      max_seqlen_k=longest, causal=spec == "causal")[0]
     if not backward:
-        return attend
-    o = attend()
-    return lambda: torch.autograd.grad(o, (q, k, v), given["do"].detach(), retain_graph=True)
+        return lambda: [attend()]
+    o, do = attend(), problem.given["do"].transpose(1, 2)[0]
+    return lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True)
 
 
-def row(options, contexts, spec, name, clock, cells):
-    problem = Problem(LENGTHS[name], options.backward)
+def beside_peer(problem, spec, calls, errors):
+    call, why = peers.attempt(lambda: fa4(problem, spec))
+    if call:
+        got = {name: t.detach()[None].transpose(1, 2) for name, t in zip(problem.results, call())}
+        errors["fa4"] = problem.error(spec, got)
+        why = None if errors["fa4"] < ERROR_BOUNDS[problem.way] else f"wrong, error {errors['fa4']:.2g}"
+    if why:
+        print(f"{spec} {problem.way} d {problem.d}: fa4 left out: {why}", flush=True)
+    else:
+        calls["fa4"] = call
+
+
+def row(options, contexts, spec, name, problem, clock):
+    """{who: (us, TFLOP/s)}, and whether all of it is right."""
+    backward = problem.way == "backward"
     more = {"cu_q": problem.cu}
     values = {**problem.given, **problem.results}
-    if options.backward:
+    if backward:
         values.update(backward_inputs(contexts["planned"], spec, problem, more))
-    calls = {who: ctx.call(spec, backward=options.backward, **values, **more) for who, ctx in contexts.items()}
-    flops = (10 if options.backward else 4) * sum(pairs(spec, n) for n in problem.lengths) * H * D
-    right = True
+    calls = {who: ctx.call(spec, backward=backward, **values, **more) for who, ctx in contexts.items()}
+    flops = (10 if backward else 4) * sum(pairs(spec, n) for n in problem.lengths) * H * problem.d
     errors = {}
-    for page in [] if options.backward else [int(n) for n in options.pages.split(",") if n]:
+    for page in [] if backward or options.peers else [int(n) for n in options.pages.split(",") if n]:
         values_here = problem.paged(page)
         calls[f"pages{page}"] = contexts.get("wished", contexts["planned"]).call(spec, **values_here)
         if page == 64:
             calls["portable64"] = contexts["portable"].call(spec, **values_here)
     for who, call in calls.items():
-        if not options.backward:
-            problem.results["o"].fill_(float("nan"))
+        for t in problem.results.values():
+            t.fill_(float("nan"))
         call()
-        errors[who] = 0.0 if options.backward else problem.error(spec)
-        right &= errors[who] < ERROR_BOUND
-    if name == "equal" and not options.backward:
+        errors[who] = problem.error(spec, problem.results)
+    right = all(error < ERROR_BOUNDS[problem.way] for error in errors.values())
+    if name == "equal" and not backward and not options.peers:
         calls["dense"] = contexts["planned"].call(spec, **problem.batch())
-    if name == "mixed" and spec == "causal":
+    if name == "mixed" and spec == "causal" and not options.peers:
         which = torch.repeat_interleave(torch.arange(len(problem.lengths), device="cuda"),
                                         torch.tensor(problem.lengths, device="cuda")).to(torch.int32)[None]
-        calls["documents"] = contexts["planned"].call("document", backward=options.backward, **values, doc=which)
+        calls["documents"] = contexts["planned"].call("document", backward=backward, **values, doc=which)
     infos = {who: call.info.splitlines()[0] for who, call in calls.items()}
     ours = list(calls.values())
     if options.peers:
-        calls["fa4"] = fa4(problem, spec, options.backward)
+        beside_peer(problem, spec, calls, errors)
+    figures = {}
     for who, time in clock.measure(calls).items():
-        cells[who] = f"{time['ms'] * 1e3:.0f} ({flops / time['ms'] / 1e9:.0f})"
-        print(f"{spec} {name:6} {who:10} {time['ms'] * 1e3:8.1f} us {flops / time['ms'] / 1e9:6.1f} TFLOP/s"
-              f"{f'  error {errors[who]:.1e}' if who in errors and not options.backward else ''}  {infos.get(who, '')[:70]}", flush=True)
+        figures[who] = time["ms"] * 1e3, flops / time["ms"] / 1e9
+        print(f"{spec} {name:6} {problem.way} d {problem.d:3} {who:10} {figures[who][0]:8.1f} us {figures[who][1]:6.1f} TFLOP/s"
+              f"{f'  error {errors[who]:.1e}' if who in errors else ''}  {infos.get(who, '')[:70]}", flush=True)
     for call in ours:
         call.close()
-    return right
+    return figures, right
+
+
+def put(table, options, spec, name, problem, figures):
+    """A row of RESULTS.md for each spec, mix and pass; beside peers one for each spec, head dim and pass, with a column a mix."""
+    if not options.peers:
+        wide = "" if problem.d == 128 else f" D{problem.d}"
+        table[f"{spec} {name}{wide} {problem.way}"] = {ELSEWHERE if who in ELSEWHERE.split() else who: f"{us:.0f} ({rate:.0f})"
+                                                       for who, (us, rate) in figures.items()}
+        return
+    us = figures["planned"][0]
+    beside = f" (fa4 {figures['fa4'][0] / us:.2f})" if "fa4" in figures else ""
+    table.setdefault(f"{spec} D{problem.d} {problem.way}", {})[name] = f"{us:.0f}{beside}"
 
 
 def main():
     parser = alone.parser(__doc__)
     parser.add_argument("--specs", default="causal,full")
-    parser.add_argument("--lengths", default=USUAL, help="of " + ", ".join(LENGTHS))
+    parser.add_argument("--lengths", help=f"of {', '.join(LENGTHS)}; if not given, {USUAL}, beside peers {BESIDE_PEERS}")
+    parser.add_argument("--dims", default="128", help="head dims")
+    parser.add_argument("--passes", default="forward", help="forward, backward or both, with a comma")
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
     parser.add_argument("--pages", default="16,64,256", help="keys of a page, of those beside it")
-    parser.add_argument("--backward", action="store_true")
-    parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside them")
+    parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside what is planned, and nothing else")
     options = parser.parse_args()
+    why = peers.missing(["fa4"] if options.peers else [])
+    if why:
+        alone.skip(why)
     alone.need_gpu()
-    contexts = {"planned": context(options, ""), "portable": context(options, PORTABLE[options.backward])}
-    if options.template:
-        contexts["wished"] = context(options, options.template)
     clock = timer.timers(options.quick)["burst"]
-    print(f"{contexts['planned'].device_name}: bf16, {H} heads, d {D}, {'backward' if options.backward else 'forward'}")
     right, table = True, {}
-    for spec in options.specs.split(","):
-        for name in options.lengths.split(","):
-            cells = {}
-            good = row(options, contexts, spec, name, clock, cells)
-            right &= good
-            if good:
-                table[f"{spec} {name} {'backward' if options.backward else 'forward'}"] = cells
-    results.write(options, "packed sequences", table, contexts["planned"].device_name, ABOUT)
-    for ctx in contexts.values():
-        ctx.close()
+    for way in options.passes.split(","):
+        contexts = {"planned": context(options, "")}
+        if not options.peers:
+            contexts["portable"] = context(options, PORTABLE[way])
+        if options.template:
+            contexts["wished"] = context(options, options.template)
+        card = contexts["planned"].device_name
+        print(f"{card}: bf16, {H} heads, {way}")
+        for d in map(int, options.dims.split(",")):
+            for spec in options.specs.split(","):
+                for name in (options.lengths or (BESIDE_PEERS if options.peers else USUAL)).split(","):
+                    problem = Problem(LENGTHS[name], d, way)
+                    figures, good = row(options, contexts, spec, name, problem, clock)
+                    right &= good
+                    if good:
+                        put(table, options, spec, name, problem, figures)
+                    else:
+                        print(f"{spec} {name} {way} d {d}: WRONG")
+        for ctx in contexts.values():
+            ctx.close()
+    results.write(options, "packed sequences", table, card, ABOUT)
     return 0 if right else 1
 
 

@@ -52,9 +52,9 @@ def lines_of(row):
         if not check:
             lines.append((row["name"], mode, ours, "-", "-", "-", "-", "no peer" if row["right"] else "WRONG"))
             continue
-        met = check["ratio"] >= check["bar"]
+        met = "ok" if check["ratio"] >= check["bar"] else "MISS"
         lines.append((row["name"], mode, ours, check["peer"], f"{rates[check['peer']]:.{digits}f}", f"{check['ratio']:.2f}",
-                      f"{check['bar']:.2f}", "WRONG" if not row["right"] else "ok" if met else "MISS"))
+                      f"{check['bar']:.2f}" if check["bar"] else "-", "WRONG" if not row["right"] else met if check["bar"] else "shown"))
     return lines
 
 
@@ -64,9 +64,12 @@ def of_modes(row, figure):
 
 
 def ratios(row):
-    """[peer and how many times its speed]"""
-    of = {(check["peer"], check["mode"]): f"{check['ratio']:.2f}" for check in row["checks"]}
-    return [f"{peer} {of_modes(row, lambda mode, p=peer: of[p, mode])}" for peer in dict.fromkeys(check["peer"] for check in row["checks"])]
+    """[peer and how many times its speed], burst first, of a peer without bar in bursts alone: lines have no room for more."""
+    of = {}
+    for check in sorted(row["checks"], key=lambda check: check["mode"]):
+        if check["bar"] or check["peer"] not in of:
+            of.setdefault(check["peer"], []).append(f"{check['ratio']:.2f}")
+    return [f"{peer} {' / '.join(figures)}" for peer, figures in of.items()]
 
 
 def place_of(row):

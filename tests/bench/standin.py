@@ -64,6 +64,9 @@ class Tensor:
     def reshape(self, *shape):
         return Tensor(self.a.reshape(shape))
 
+    def transpose(self, one, other):
+        return Tensor(self.a.swapaxes(one, other))
+
     def contiguous(self):
         return Tensor(np.ascontiguousarray(self.a))
 
@@ -191,8 +194,8 @@ def full(shape, value, dtype=float32, device=None):
     return Tensor(np.full(shape, value, dtype))
 
 
-def tensor(value, device=None):
-    return Tensor(np.array(value))
+def tensor(value, dtype=None, device=None):
+    return Tensor(np.array(value, dtype))
 
 
 def empty_like(t):
@@ -313,6 +316,8 @@ def _grad(out, leaves, upstream, retain_graph):
     kind, *graph = out.graph
     if kind == "attention":
         return _attention_gradients(upstream, *graph, leaves[3:])
+    if kind == "tokens first":
+        return [Tensor(_swap(g).reshape(t.shape)) for g, t in zip(_attention_gradients(Tensor(_swap(upstream if upstream.ndim == 4 else upstream[None])), *graph, []), leaves)]
     return [zeros_like(t) for t in leaves]  # of rows: nobody compares them
 
 
@@ -323,8 +328,48 @@ def scaled_dot_product_attention(q, k, v, is_causal=False, enable_gqa=False):
     return _remember(_attend(q, k, v, mask=mask, enable_gqa=enable_gqa), "attention", q, k, v, None, mask)
 
 
-def flex_attention(q, k, v, score_mod=None, block_mask=None, enable_gqa=False):
+def flex_attention(q, k, v, score_mod=None, block_mask=None, enable_gqa=False, kernel_options=None):
+    if kernel_options == {"BACKEND": "FLASH"} and "flash_attn.cute.interface" not in sys.modules:
+        raise RuntimeError("BACKEND='FLASH' but flash attention cannot be used")  # as torch says it
     return _remember(_attend(q, k, v, score_mod, block_mask, enable_gqa), "attention", q, k, v, score_mod, block_mask)
+
+
+# ---- FlashAttention-4: tokens ahead of heads, sequences of a packed tensor as a mask, mods that may read tensors
+
+def _swap(t):
+    return raw(t).swapaxes(1, 2)
+
+
+def _tokens_first(q, k, v, causal=False, softcap=0.0, window_size=(None, None), score_mod=None, score_mod_bwd=None, aux_tensors=None,
+                  cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None):
+    if q.shape[-1] != v.shape[-1]:
+        raise AssertionError("head dims differ")
+    assert (score_mod is None) == (score_mod_bwd is None)
+    of = None
+    if cu_seqlens_q is not None:
+        of = np.searchsorted(cu_seqlens_q.a, np.arange(q.shape[0]), "right")
+        assert max_seqlen_q == max_seqlen_k == np.diff(cu_seqlens_q.a).max() and cu_seqlens_k is cu_seqlens_q
+    inner = [Tensor(_swap(t if t.ndim == 4 else t[None])) for t in (q, k, v)]
+
+    def score(s, b, h, i, j):
+        return score_mod(s, b, h, q_idx=i, kv_idx=j, seqlen_info=None, aux_tensors=aux_tensors)
+
+    def mask(b, h, i, j):
+        near = True if window_size[0] is None else i - j <= window_size[0]
+        return (i >= j if causal else i == i) & near & (True if of is None else Tensor(of[i.a] == of[j.a]))
+    mod = score if score_mod else (lambda s, *at: softcap * tanh(s / softcap)) if softcap else None
+    out = _attend(*inner, mod, mask, enable_gqa=True)
+    return _remember(Tensor(_swap(out).reshape(*q.shape[:-1], v.shape[-1])), "tokens first", *inner, mod, mask), None
+
+
+def install_fa4():
+    jit = lambda function: function  # noqa: E731
+    math_of = types.SimpleNamespace(exp2=lambda t, fastmath: exp2(t), log2=lambda t, fastmath: log2(t))
+    cute = _module("cutlass.cute", jit=jit, math=math_of, where=where, full_like=full_like)
+    _module("cutlass", cute=cute, Float32=float32, Int32=int32)
+    interface = _module("flash_attn.cute.interface", flash_attn_func=_tokens_first, flash_attn_varlen_func=_tokens_first)
+    utils = _module("flash_attn.cute.utils", scalar_to_ssa=lambda value, dtype: value)
+    _module("flash_attn", cute=_module("flash_attn.cute", interface=interface, utils=utils))
 
 
 _backend = None
