@@ -21,12 +21,13 @@ FARTHEST = 128
 def bucket(distance):
     """T5's bidirectional bucket of query minus key (Raffel et al. 2019); keys after the query use 16 to 31.
 
-    The logarithmic part in base 2, where the edges are powers of two; 1e-3 keeps rounding off them.
+    The logarithmic part in base 2, where the edges are powers of two; 1e-3 keeps rounding off them. FlexAttention's FA4
+    kernels have no minimum or maximum.
     """
     n = distance.abs()
-    ratio = n.clamp(min=EXACT).to(torch.float32) / EXACT
+    ratio = torch.where(n < EXACT, EXACT, n).to(torch.float32) / EXACT
     far = EXACT + (torch.log2(ratio) * (EXACT / math.log2(FARTHEST / EXACT)) + 1e-3).to(torch.int32)
-    small = torch.where(n < EXACT, n, far.clamp(max=2 * EXACT - 1))
+    small = torch.where(n < EXACT, n, torch.where(far < 2 * EXACT, far, 2 * EXACT - 1))
     return (distance < 0).to(torch.int32) * (2 * EXACT) + small
 
 

@@ -2,6 +2,7 @@
 for (--peers), FlashAttention-4 (fa4) and FlexAttention by its kernels (flex_fa4), which need wheels that torch does not bring."""
 
 import importlib
+import re
 
 import torch
 import torch._dynamo
@@ -18,7 +19,8 @@ def attempt(make):
         torch.cuda.synchronize()
         return call, None
     except Exception as error:  # noqa: BLE001: any reason a peer has
-        return None, f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
+        lines = [line.strip("= ") for line in re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines()]
+        return None, " ".join([f"{type(error).__name__}:", *[line for line in lines if line][:2]])[:300]
 
 
 def missing(names):
