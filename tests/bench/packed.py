@@ -4,7 +4,7 @@
     python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--passes forward] [--dims 128] [--quick]
     python3 tests/bench/packed.py --library build/liblathe.so --peers --passes forward,backward --dims 64,128
 
-bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of
+bf16, 16 heads, d 128 or --dims; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of
 2048; `dense` is the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens;
 `small` is 128 of 128, `long64` one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs.
 Results are compared with float32 attention of each sequence by itself. --peers: FlashAttention-4 (the wheel flash-attn-4)
