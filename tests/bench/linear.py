@@ -276,6 +276,23 @@ def untuned():
     chunk_o.TRITON_ABOVE_3_7_1 = True
 
 
+def compile_side_by_side():
+    """The peer's tuner compiles one configuration after the other, for minutes: they are in its cache when it begins."""
+    from triton.runtime.autotuner import Autotuner
+    pruned = Autotuner.prune_configs
+
+    def prune_configs(self, kwargs):
+        configs = pruned(self, kwargs)
+
+        def compile_one(config):
+            with contextlib.suppress(Exception):  # the tuner meets what fails again
+                self.fn.run(*self.nargs.values(), **{**kwargs, **config.all_kwargs(), "warmup": True})
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(compile_one, configs))
+        return configs
+    Autotuner.prune_configs = prune_configs
+
+
 def peer_calls(problem):
     """Forward, and backward, which gives {"dq": ...}. Beside the delta rule the peer wants g in f32, as its layers give it."""
     wide = problem.unit
@@ -453,6 +470,8 @@ def main():
     if options.errors and options.peers:
         with phase("imports the peer"):
             untuned()
+    elif options.peers:
+        compile_side_by_side()
     for name in names:
         for shape in options.shapes.split(","):
             bench.row(name, shape)
