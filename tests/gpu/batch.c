@@ -435,18 +435,6 @@ static bool check_task(const struct side *side, int number, unsigned char **bits
     return good;
 }
 
-/* Does a text of `chosen`, between bars, stand in the name? */
-static bool is_chosen(const char *chosen, const char *name)
-{
-    bool found = !chosen;
-    for (const char *at = chosen; at && !found; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        char text[256];
-        (void)snprintf(text, sizeof text, "%.*s", (int)strcspn(at, "|"), at);
-        found = strstr(name, text) != NULL;
-    }
-    return found;
-}
-
 static void run_task(const struct side *side, int number, const char *chosen, unsigned char **bits,
                      struct totals *totals)
 {
@@ -458,7 +446,7 @@ static void run_task(const struct side *side, int number, const char *chosen, un
     char note[900];
     (void)snprintf(name, sizeof name, "%s %s, %s, %s, q=%d, kv=%d, d=%d", t->spec, PASS[t->pass],
                    FORM[t->form], lathe_dtype_text(t->dtype), t->q, t->kv, t->d);
-    if (is_chosen(chosen, name)) {
+    if (text_is_chosen(chosen, name)) {
         const bool good = check_task(side, number, bits, why, sizeof why);
         (void)snprintf(note, sizeof note, "%s%s%s", name, good ? "" : ": ", good ? "" : why);
         verdict(totals, good, "batch", note);

@@ -288,7 +288,8 @@ void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 const char *result_compare(const struct tensor *t, const double *expected, const struct spread *spread,
                            const struct test_case *c, double *worst, char *why, size_t why_size);
 
-/* ---- matrix.c, random.c, group.c, system.c, nsa.c --------------------------------------------------- */
+/* ---- matrix.c, random.c, group.c, system.c, nsa.c, ranks.c
+ * --------------------------------------------------- */
 
 struct case_list {
     struct test_case *item;
@@ -326,12 +327,16 @@ struct options {
     const char *self;   /* path of this binary, for child processes */
 };
 
+/* Does one of the texts between the bars of `chosen` stand in the name? NULL: yes. */
+bool text_is_chosen(const char *chosen, const char *name);
 void group_run(const char *name, struct case_list *list, const struct bench *shared,
                const struct options *options, struct totals *totals);
 /* Threads, graphs, times and races: what is about the library, not about one kernel. */
 void system_run(const struct bench *shared, const struct options *options, struct totals *totals);
 /* batch.c: deterministic=batch. */
 void batch_run(const struct bench *shared, const struct options *options, struct totals *totals);
+/* ranks.c: one problem over ranks that share the device, by lathe_dist.h. */
+void ranks_run(const struct bench *shared, const struct options *options, struct totals *totals);
 /* Native sparse attention by lathe_nsa.h. */
 void nsa_run(const struct bench *shared, struct totals *totals);
 

@@ -1,5 +1,5 @@
 /*
- * device.c: device memory, streams and graphs for the GPU tests.
+ * device.c: device memory, streams, events and graphs for the GPU tests.
  *
  * In: sizes and bytes. Out: device pointers, owned by the caller until device_free. libcuda is opened
  * at run time and called through a table, so the binary starts on any machine; in dry mode the table
@@ -30,6 +30,11 @@
     X(stream_create, "cuStreamCreate", (lathe_stream *, unsigned))                                           \
     X(stream_destroy, "cuStreamDestroy_v2", (lathe_stream))                                                  \
     X(stream_sync, "cuStreamSynchronize", (lathe_stream))                                                    \
+    X(stream_wait, "cuStreamWaitEvent", (lathe_stream, void *, unsigned))                                    \
+    X(event_create, "cuEventCreate", (void **, unsigned))                                                    \
+    X(event_destroy, "cuEventDestroy_v2", (void *))                                                          \
+    X(event_record, "cuEventRecord", (void *, lathe_stream))                                                 \
+    X(copy, "cuMemcpyDtoDAsync_v2", (unsigned long long, unsigned long long, size_t, lathe_stream))          \
     X(capture_begin, "cuStreamBeginCapture_v2", (lathe_stream, int))                                         \
     X(capture_end, "cuStreamEndCapture", (lathe_stream, void **))                                            \
     X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))               \
@@ -55,7 +60,16 @@ struct graph {
     void *exec;
 };
 
-enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, ALIGNMENT = 256 /* as cuMemAlloc */ };
+struct event {
+    void *handle; /* NULL in dry mode */
+};
+
+enum {
+    STREAM_NON_BLOCKING = 1,
+    EVENT_WITHOUT_TIME = 2,
+    CAPTURE_THREAD_LOCAL = 1,
+    ALIGNMENT = 256 /* as cuMemAlloc */
+};
 
 static _Thread_local char last_error[256];
 
@@ -243,6 +257,51 @@ void device_stream_free(const struct device *device, lathe_stream stream)
 bool device_sync(const struct device *device, lathe_stream stream)
 {
     return device->dry || succeed(device, device->cuda.stream_sync(stream), "cuStreamSynchronize");
+}
+
+struct event *device_event_new(const struct device *device)
+{
+    struct event *event = calloc(1, sizeof *event);
+    if (event && !device->dry &&
+        !succeed(device, device->cuda.event_create(&event->handle, EVENT_WITHOUT_TIME), "cuEventCreate")) {
+        free(event);
+        event = NULL;
+    }
+    return event;
+}
+
+void device_event_free(const struct device *device, struct event *event)
+{
+    if (event && event->handle) {
+        (void)device->cuda.event_destroy(event->handle);
+    }
+    free(event);
+}
+
+bool device_event_record(const struct device *device, const struct event *event, lathe_stream on)
+{
+    return device->dry || succeed(device, device->cuda.event_record(event->handle, on), "cuEventRecord");
+}
+
+bool device_event_wait(const struct device *device, const struct event *event, lathe_stream later)
+{
+    return device->dry ||
+           succeed(device, device->cuda.stream_wait(later, event->handle, 0), "cuStreamWaitEvent");
+}
+
+bool device_copy(const struct device *device, void *to, const void *from, size_t bytes, lathe_stream on)
+{
+    if (bytes == 0) {
+        return true;
+    }
+    if (device->dry) {
+        memcpy(to, from, bytes);
+        return true;
+    }
+    return succeed(
+        device,
+        device->cuda.copy((unsigned long long)(uintptr_t)to, (unsigned long long)(uintptr_t)from, bytes, on),
+        "cuMemcpyDtoDAsync");
 }
 
 bool device_capture_begin(const struct device *device, lathe_stream stream)

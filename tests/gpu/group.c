@@ -24,24 +24,27 @@ struct work {
     struct tally total;
 };
 
-/* Does a text of `chosen`, between bars, stand in the case's name, as a failure's line begins with it? With
- * the comma behind it, so that "seed 7," is not that of 77. */
+bool text_is_chosen(const char *chosen, const char *name)
+{
+    char part[256];
+    bool found = !chosen;
+    for (const char *text = chosen; text && *text && !found; text += strspn(text, "|")) {
+        const size_t length = strcspn(text, "|");
+        (void)snprintf(part, sizeof part, "%.*s", (int)length, text);
+        found = strstr(name, part) != NULL;
+        text += length;
+    }
+    return found;
+}
+
+/* As a failure's line begins with it; with the comma behind it, so that "seed 7," is not that of 77. */
 static bool is_chosen(const struct work *work, int number)
 {
     char name[256];
     char line[sizeof name + 1];
-    char part[128];
     case_name(&work->list->item[number], name, sizeof name);
     (void)snprintf(line, sizeof line, "%s,", name);
-    const char *text = work->chosen;
-    bool found = !text;
-    for (; text && *text && !found; text += strspn(text, "|")) {
-        const size_t length = strcspn(text, "|");
-        (void)snprintf(part, sizeof part, "%.*s", (int)length, text);
-        found = strstr(line, part) != NULL;
-        text += length;
-    }
-    return found;
+    return text_is_chosen(work->chosen, line);
 }
 
 static int take(struct work *work)

@@ -21,7 +21,8 @@ static const char USAGE[] =
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
-    "             random batch nsa system; with commas between several; =dims is dims and not grad_dims\n"
+    "             random batch nsa ranks system; with commas between several; =dims is dims and not "
+    "grad_dims\n"
     "  --case     of these groups the cases whose line of a failure has this text: \"seed 7920,\"; or one of "
     "these: \"t=1,|t=2,\"\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
@@ -168,6 +169,9 @@ static void run_groups(const struct bench *bench, const struct request *request,
     }
     if (wanted(options, "nsa") && !options->fault) {
         nsa_run(bench, totals);
+    }
+    if (wanted(options, "ranks") && !options->fault) {
+        ranks_run(bench, options, totals);
     }
     if (wanted(options, "system") && !options->fault) {
         system_run(bench, options, totals);

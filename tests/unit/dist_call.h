@@ -9,6 +9,7 @@
 #include "gen/arguments/input_ranges.h"
 #include "gen/gen.h"
 #include "lathe_dist.h"
+#include "shards.h"
 #include "runtime/jit/jit.h"
 
 #include <math.h>
@@ -258,14 +259,9 @@ static inline void whole(struct bench *b, lathe_pass pass)
 /* Where token i of a rank is among all. */
 static inline int64_t place(const struct bench *b, bool keys, int rank, int64_t i)
 {
-    const int64_t *edge = keys ? b->kv_edge : b->q_edge;
-    const int64_t n = edge[rank + 1] - edge[rank];
-    const int64_t chunk = b->options.interleave;
-    if (keys && b->options.shards == LATHE_SHARDS_INTERLEAVED)
-        return (i / chunk * b->ranks + rank) * chunk + i % chunk;
-    if (b->options.shards != LATHE_SHARDS_ZIGZAG)
-        return edge[rank] + i;
-    return i < n / 2 ? rank * (n / 2) + i : (2 * b->ranks - 1 - rank) * (n / 2) + i - n / 2;
+    const lathe_shards shards =
+        !keys && b->options.shards == LATHE_SHARDS_INTERLEAVED ? LATHE_SHARDS_CONTIGUOUS : b->options.shards;
+    return shard_place(shards, b->ranks, keys ? b->kv_edge : b->q_edge, b->options.interleave, rank, i);
 }
 
 /* 0: all ranks have all of that dim; 1: a shard of queries; 2: of keys */
@@ -476,12 +472,7 @@ static inline void *run_rank(void *arg)
 /* Keys of interleaved shards, counted on from rank to rank. */
 static inline void interleave(const struct bench *b, int ranks, int64_t edge[RANKS + 1])
 {
-    edge[0] = 0;
-    for (int r = 0; r < ranks; r++) {
-        edge[r + 1] = edge[r];
-        for (int64_t key = 0; key < TOKENS; key++)
-            edge[r + 1] += b->options.interleave == 0 || key / b->options.interleave % ranks == r;
-    }
+    shard_interleave(ranks, b->options.interleave ? b->options.interleave : TOKENS, TOKENS, edge);
 }
 
 /* Over ranks that begin at these edges; what each says is kept. */

@@ -1,0 +1,25 @@
+/*
+ * transport.h: ranks that are threads of this process and share one device: what they send each other is
+ * copied on the receiver's stream, behind an event of the sender's.
+ */
+#ifndef LATHE_TESTS_GPU_TRANSPORT_H
+#define LATHE_TESTS_GPU_TRANSPORT_H
+
+#include "device.h"
+#include "lathe_dist.h"
+
+enum { MOST_RANKS = 8 };
+
+/* What goes wrong on purpose: the first message of the last rank but one to the last one is not copied; or
+   ranks from 2 on get what rank 1 sends where rank 0's is expected, and the other way round. */
+enum loss { LOSS_NONE, LOSS_DROP, LOSS_SWAP };
+
+struct wire;
+/* NULL: err says why. All ranks have ended their calls, and their streams are done, when it is closed. */
+struct wire *wire_open(const struct device *device, lathe_ctx *ctx, int ranks, enum loss loss,
+                       lathe_error *err);
+void wire_close(struct wire *wire);
+/* One rank's end, which belongs to one thread at a time. */
+lathe_transport wire_end(struct wire *wire, int rank);
+
+#endif
