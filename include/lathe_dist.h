@@ -105,10 +105,11 @@ LATHE_API void lathe_threads_destroy(lathe_threads *threads);
    CUDA device current, and wait for each other there. Or the caller has one (ncclComm_t): comm, else NULL,
    which stays the caller's. A rank that fails aborts the communicator, the caller's too, which is not to be
    destroyed then; the others see an error of NCCL's at their next call, and where they wait inside a kernel
-   that never ends, ncclCommAbort by the caller or a time-out of the program ends it. An earlier
-   version of the schemes has run on two GPUs of one host; this one, and ranks that fail, with a stand-in for
-   NCCL alone. Errors: ARG, CUDA (NCCL is missing, or
-   says what is wrong), MEMORY. */
+   that never ends, ncclCommAbort by the caller or a time-out of the program ends it. An earlier version of
+   the schemes has run over NCCL on two GPUs of one host; this one, and ranks that fail, with a stand-in for
+   NCCL alone. Without NCCL every scheme of this version has run on a GPU: 4 and 8 ranks as threads that share
+   one H200, within the bounds of one rank (lathe_gpu_tests --only ranks). Errors: ARG, CUDA (NCCL is missing,
+   or says what is wrong), MEMORY. */
 enum { LATHE_NCCL_ID_BYTES = 128 };
 typedef struct lathe_nccl lathe_nccl;
 LATHE_API LATHE_CHECK lathe_status lathe_nccl_id(void *id, lathe_error *err);

@@ -116,7 +116,7 @@ static void drop_scores(struct ir *w)
 {
     for (int m = 0; m < MOD_COUNT; m++)
         w->mod[m].n_stages = m == MOD_OUTPUT ? w->mod[m].n_stages : 0;
-    w->scale.n_roots = w->mask.n_roots = w->score.n_roots = w->online.n_roots = 0;
+    w->scale.n_roots = w->mask.n_roots = w->bounds.n_roots = w->score.n_roots = w->online.n_roots = 0;
 }
 
 lathe_status attention_lower_combine(const struct ir *ir, const struct signature *sig,

@@ -279,6 +279,7 @@ int main(int argc, char **argv)
     memset(&request, 0, sizeof request);
     request.random = -1;
     request.options.seed = 1;
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a case that ends the process has the lines of all before it */
     if (!parse(&request, argc, argv)) {
         (void)fputs(USAGE, stderr);
         return EXIT_USAGE;

@@ -272,3 +272,67 @@ TEST(maps_that_are_alike_are_one_text)
     check_maps(SCALED("a", "y", "'rows', 'n'", "float", "v.a - x.s"),
                SCALED("b", "z", "'m', 'n'", "float", "x.s - v.b"), "MAPS = 2, ALIKE = 1");
 }
+
+/* ---- what a recipe fills parameters from ----------------------------------------------------- */
+
+static bool is_of_argument(const struct param *p)
+{
+    return p->kind == PARAM_ARG_DATA || p->kind == PARAM_ARG_STRIDE || p->kind == PARAM_ARG_STRIDE32 ||
+           p->kind == PARAM_SCALAR_F32 || p->kind == PARAM_SCALAR_I32 || p->kind == PARAM_APART;
+}
+
+/* A launch reads the argument by this number: one that the pass does not take would be memory ahead of them.
+ */
+static void check_arguments(const char *spec, const struct signature *sig, const struct source *s)
+{
+    for (int k = 0; k < s->n_launches; k++)
+        for (int i = 0; i < s->launch[k].n_params; i++) {
+            const struct param *p = &s->launch[k].param[i];
+            const bool takes = p->arg >= 0 && p->arg < sig->n_args;
+            if (is_of_argument(p) && !takes)
+                check_fail(__FILE__, __LINE__, spec);
+            if (is_of_argument(p) && p->kind != PARAM_ARG_DATA && p->kind != PARAM_APART)
+                CHECK(p->dim == 0 || p->dim < sig->arg[p->arg].ndim);
+        }
+}
+
+/* Kernels of the first of these problems that a spec has and that is served, with and without `more`. */
+static int check_pass(const char *spec, lathe_pass pass, const struct device *device, const char *more)
+{
+    static const char *const SIZES[] = {"dtype=bf16,d=64", "dtype=bf16,d=64,q=1,kv=8192", "dtype=bf16,n=256",
+                                        "dtype=bf16"};
+    struct signature sig;
+    struct ir *ir = load_signed(spec, pass, &sig);
+    int made = 0;
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+        struct problem problem;
+        struct source s;
+        lathe_error err = {.status = LATHE_OK};
+        char text[128];
+        snprintf(text, sizeof text, "%s%s", SIZES[i], more);
+        if (problem_parse(&sig, text, &problem, &err) != LATHE_OK ||
+            kernel_make_source(ir, pass, &sig, &problem, device, &s, &err) != LATHE_OK)
+            continue;
+        check_arguments(spec, &sig, &s);
+        source_free(&s);
+        made++;
+    }
+    ir_free(ir);
+    return made;
+}
+
+TEST(parameters_are_of_arguments_that_the_pass_takes)
+{
+    int made = 0;
+    for (const struct embedded *e = embedded_files; e->name; e++) {
+        char name[64];
+        if (strncmp(e->name, "specs/", 6) != 0 || strcmp(e->name, "specs/prelude.lua") == 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strlen(e->name) - 10, e->name + 6);
+        for (lathe_pass pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++)
+            made += check_pass(name, pass, &H100, "") + check_pass(name, pass, &A100, "");
+        made += check_pass(name, LATHE_FORWARD, &H100, ",part_o=f32,part_rows=f32");
+        made += check_pass(name, LATHE_COMBINE, &H100, ",parts=2,merged_o=f32,merged_rows=f32");
+    }
+    CHECK(made > 300);
+}
