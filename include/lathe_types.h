@@ -142,9 +142,10 @@ typedef struct CUstream_st
  *     row have the same leading dims.
  *
  * Arguments of elementwise: its operands and results by their names, of any strides; a result with an alias
- *     may be left out and is then written over that operand; the spec's inputs. A result has no element in
- *     common with another tensor, but that its alias may lie at the same address with the same strides. A
- *     result with a slot [slots, ...] is written where its i32 operand says, and kept elsewhere.
+ *     may be left out and is then written over that operand, whose elements lie apart in that case; the
+ *     spec's inputs. A result has no element in common with another tensor, but that its alias may lie at the
+ *     same address with the same strides. A result with a slot [slots, ...] is written where its i32 operand
+ *     says, and kept elsewhere.
  *     With list = true every operand and result is an array of pointers to compact tensors, shape [tensors],
  *     in memory that the device reads (device, or pinned host memory; on the host device plain memory), and
  *     so is `lengths`, i32 [tensors]: their elements.

@@ -395,7 +395,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
     /* Where nothing may be shared a kernel is the same wherever tensors lie, and may be asked for with any
        addresses. */
     if (status == LATHE_OK && (need_data || sig->sharing != SHARING_NONE))
-        status = lathe__check_sharing(sig, args, n, err);
+        status = lathe__check_sharing(sig, args, n, need_data, err);
     if (status == LATHE_OK)
         lathe__problem_fill_dtypes(sig, out);
     return status;

@@ -159,11 +159,11 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
 
 /* ---- overlap.c --------------------------------------------------------------------------------------- */
 
-/* A dim of a tensor with strides > 0 two of whose elements are, or may be, one
- * place; -1: none. */
+/* A dim of a tensor with strides >= 0 two of whose elements are, or may be, one place; -1: none. */
 int lathe__meeting_dim(const lathe_arg *t);
-/* Is every result where enum sharing has it? Errors ARG. */
-lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n,
+/* Is every result where enum sharing has it, also one that is left out and goes over an operand? Errors ARG.
+ */
+lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
                                   lathe_error *err);
 
 /* ---- rules.c: what a problem must be whose sizes are bound, wherever it is from. Errors ARG --------------

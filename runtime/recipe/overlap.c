@@ -319,13 +319,34 @@ static lathe_status check_results(const struct signature *sig, const lathe_arg *
     return LATHE_OK;
 }
 
-lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
+/* An operand that a result is written over; results themselves are looked at where they are bound. */
+static lathe_status check_in_place(const struct signature *sig, const lathe_arg *t, lathe_error *err)
+{
+    const int number = find(sig, t->name);
+    const int dim = lathe__is_result(&sig->arg[number]) ? -1 : lathe__meeting_dim(t);
+    if (dim < 0)
+        return LATHE_OK;
+    const char *result = "";
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].alias == number + 1)
+            result = sig->arg[i].name;
+    return lathe__fail(
+        err, LATHE_ARG,
+        "argument '%s': '%s' is left out and would be written over it: expected elements that lie "
+        "apart, given stride %" PRId64 " in dim %d, within the reach of the other dims",
+        t->name, result, t->strides[dim], dim);
+}
+
+lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
+                                  lathe_error *err)
 {
     const bool rows = sig->sharing == SHARING_ROWS;
     if (sig->sharing == SHARING_NONE)
         return check_results(sig, args, n, err);
     for (int i = 0; i < n; i++) {
         const bool written = is_written(sig, args, n, find(sig, args[i].name));
+        if (written && need_data) /* without data yet, results seem to be left out */
+            TRY(check_in_place(sig, &args[i], err));
         for (int k = 0; written && k < n; k++)
             if (k != i && collide(sig, args, i, k))
                 return lathe__fail(

@@ -135,6 +135,43 @@ TEST(interleaved_tensors)
     bad(AT(0, 32, 2), AT(1, 32, 2), AT(16, 32, 2), AT(14, 32, 2), "'y': expected memory of its own");
 }
 
+/* y left out goes over x, whose elements then lie apart as those of a result do. */
+TEST(elements_of_what_is_written_in_place_lie_apart)
+{
+    static const struct {
+        int64_t strides[2];
+        const char *refusal;
+    } cases[] = {
+        {{8, 1}, ""},
+        {{1, 4}, ""},
+        {{16, 2}, ""},
+        {{0, 1},
+         "argument 'x': 'y' is left out and would be written over it: expected elements that lie apart, "
+         "given stride 0 in dim 0"},
+        {{8, 0}, "'y' is left out and would be written over it"},
+        {{4, 1}, "'y' is left out and would be written over it"},
+    };
+    static const int64_t shape[] = {4, 8};
+    struct signature sig;
+    struct ir *ir = load_signed(TEXT, LATHE_FORWARD, &sig);
+    for (int i = 0; i < 6; i++) {
+        struct problem problem;
+        lathe_arg args[] = {{"x", memory, LATHE_F32, 2, shape, cases[i].strides},
+                            {"u", memory + 1024, LATHE_F32, 2, shape, NULL},
+                            {"z", memory + 2048, LATHE_F32, 2, shape, NULL},
+                            {"y", memory + 3072, LATHE_F32, 2, shape, NULL}};
+        const bool refused = cases[i].refusal[0] != 0;
+        lathe_error err = {0};
+        CHECK_EQ(problem_from_args(&sig, args, 3, true, &problem, &err), refused ? LATHE_ARG : LATHE_OK);
+        CHECK_HAS(err.text, cases[i].refusal);
+        err.text[0] = 0;
+        CHECK_EQ(problem_from_args(&sig, args, 4, true, &problem, &err), LATHE_OK); /* y elsewhere */
+        args[3].data = NULL; /* and where it is not known yet */
+        CHECK_EQ(problem_from_args(&sig, args, 4, false, &problem, &err), LATHE_OK);
+    }
+    ir_free(ir);
+}
+
 /* Points read an operand that is turned at other places than those that they write. */
 TEST(turned_operands_may_not_share_with_a_result)
 {
