@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,6 +278,22 @@ static lathe_status convert_whole(const struct source_array *s, int64_t from, in
     return LATHE_OK;
 }
 
+/* What is beyond the largest number of a dtype would become that one, or infinite. */
+static lathe_status convert_real(const struct source_array *s, int64_t from, int64_t to, struct npy *out,
+                                 lathe_error *err)
+{
+    uint64_t largest = 0;
+    const double value = real_value(s, s->bytes + from * s->descr->bytes);
+    dtype_store(out->dtype, out->data, to, value);
+    dtype_store(out->dtype, &largest, 0, copysign(INFINITY, value));
+    const double most = fabs(dtype_load(out->dtype, &largest, 0));
+    const bool beyond = isinf(most) ? isinf(dtype_load(out->dtype, out->data, to)) : fabs(value) > most;
+    if (isfinite(value) && beyond)
+        return lathe__fail(err, LATHE_ARG, "%s: expected values that %s holds, given %g at element %" PRId64,
+                           s->name, lathe_dtype_text(out->dtype), value, to);
+    return LATHE_OK;
+}
+
 /* The next row-major index; returns its place in a column-major file. */
 static int64_t next_place(int64_t *index, const int64_t *shape, int ndim)
 {
@@ -301,15 +318,11 @@ static lathe_status convert(const struct source_array *s, struct npy *out, lathe
         return LATHE_OK;
     }
     for (int64_t to = 0; to < out->count; to++) {
-        if (bits) {
+        if (bits)
             ((unsigned char *)out->data)[to] = s->bytes[from];
-        } else if (is_whole(out->dtype)) {
-            const lathe_status status = convert_whole(s, from, to, out, err);
-            if (status != LATHE_OK)
-                return status;
-        } else {
-            dtype_store(out->dtype, out->data, to, real_value(s, s->bytes + from * s->descr->bytes));
-        }
+        else
+            TRY(is_whole(out->dtype) ? convert_whole(s, from, to, out, err)
+                                     : convert_real(s, from, to, out, err));
         from = s->fortran_order ? next_place(index, out->shape, out->ndim) : to + 1;
     }
     return LATHE_OK;

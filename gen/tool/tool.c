@@ -156,7 +156,7 @@ bool tool_scalar(const char *name, const char *text, lathe_dtype dtype, double *
     errno = 0;
     *out = strtod(text, &end);
     const bool number = end != text && !*end;
-    if (number && !(errno && isinf(*out)) && scalar_fits(*out, dtype))
+    if (number && !(errno && (isinf(*out) || *out == 0)) && scalar_fits(*out, dtype))
         return true;
     tool_complain("--set %s: expected %s, given '%s'", name,
                   whole ? "a whole number in the range of its dtype"

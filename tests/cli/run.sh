@@ -242,6 +242,7 @@ expect 2 '' "--set: unknown name 'x'; known: none" run softmax --set x=3
 expect 2 '' "--output: expected NAME=FILE.npy, given 'o=-'" run causal --output o=-
 expect 2 '' "--input: expected NAME=FILE.npy, given 'q=-'" run causal --input q=-
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=0.5
+expect 2 '' "--set eps: expected a number that f32 holds" run rms_norm --set eps=1e-400
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=nan
 expect 2 '' "--set eps: expected a number, given 'small'" run rms_norm --set eps=small
 for value in 1e39 -1e39 1e-39 1e400; do

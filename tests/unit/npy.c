@@ -158,6 +158,38 @@ TEST(bits_of_bf16)
     }
 }
 
+TEST(numbers_that_a_dtype_does_not_hold)
+{
+    static const struct {
+        double value;
+        lathe_dtype dtype;
+        const char *refusal;
+    } cases[] = {
+        {1e300, LATHE_F32, "expected values that f32 holds, given 1e+300 at element 1"},
+        {-1e5, LATHE_F16, "expected values that f16 holds, given -100000 at element 1"},
+        {3.4e38, LATHE_BF16, ""}, /* below the largest one, 3.39e38, and half a step */
+        {500, LATHE_F8_E4M3, "expected values that f8e4m3 holds, given 500 at element 1"},
+        {447, LATHE_F8_E4M3, ""}, /* rounds to 448 */
+        {-6e4, LATHE_F8_E5M2, "expected values that f8e5m2 holds"},
+        {-128, LATHE_I8, ""},
+        {128, LATHE_I8, "expected values that i8 holds, given 128"},
+        {INFINITY, LATHE_F16, ""},
+        {NAN, LATHE_F16, ""},
+        {1e-300, LATHE_F32, ""}, /* rounds to 0 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const double values[2] = {1, cases[i].value};
+        struct file f;
+        struct npy a;
+        lathe_error err = {0};
+        make(&f, 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", values, sizeof values);
+        const bool refused = cases[i].refusal[0] != 0;
+        CHECK_EQ(parse(&a, &f, cases[i].dtype, &err), refused ? LATHE_ARG : LATHE_OK);
+        CHECK_HAS(err.text, cases[i].refusal);
+        npy_free(&a);
+    }
+}
+
 TEST(whole_numbers)
 {
     struct file f;

@@ -228,11 +228,27 @@ def describe(array: Any, name: str) -> Array:
 
 
 def check_writable(array: Any, name: str) -> None:
-    """Of a result."""
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise c.ArgumentError(f"argument '{name}': expected an array that can be written, given one that is read-only")
+    """Of a result, or of an operand that is written over."""
     if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise c.ArgumentError(f"argument '{name}': arrays of JAX are not written in place; lathe.jax makes results")
+    if _is_torch(array) and array.is_neg():
+        raise c.ArgumentError(f"argument '{name}': expected a tensor that holds its numbers, given one that is read "
+                              "with the other sign (.is_neg()); give its .resolve_neg()")  # fmt: skip
+    interface = getattr(array, "__cuda_array_interface__", None) if not _is_torch(array) else None
+    if isinstance(array, np.ndarray) and not array.flags.writeable or interface and interface["data"][1]:
+        raise c.ArgumentError(f"argument '{name}': expected an array that can be written, given one that is read-only")
+
+
+def readable(array: Any) -> Any:
+    """A tensor of torch that is read with the other sign, as the imaginary part of a conjugate, as one that is not."""
+    return array.resolve_neg() if _is_torch(array) and array.is_neg() else array
+
+
+def mark_written(arrays) -> None:
+    """Tensors of torch, whose autograd refuses to go back through what was changed since it was kept."""
+    written = [a for a in arrays if _is_torch(a)]
+    if written:
+        sys.modules["torch"].autograd.graph.increment_version(written)
 
 
 def check_no_gradient(value: Any, name: str) -> None:
@@ -270,7 +286,15 @@ def _of_torch(array, name: str) -> Array:
     if kind not in ("cpu", "cuda"):
         raise c.ArgumentError(f"argument '{name}': expected a tensor of a CPU or a CUDA device, given one of {kind}")
     device = HOST if kind == "cpu" else array.device.index
+    check_memory(array, name)
     return Array(array.data_ptr() or NOWHERE, code, shape, tuple(array.stride()), device, array)
+
+
+def check_memory(tensor: Any, name: str) -> None:
+    """Of a tensor of torch that has elements; their memory may have been given back, as by FSDP."""
+    if tensor.device.type != "meta" and tensor.numel() and not tensor.data_ptr():
+        raise c.ArgumentError(f"argument '{name}': expected a tensor with memory, given one of shape "
+                              f"{list(tensor.shape)} that has none")  # fmt: skip
 
 
 _FROM_TYPESTR = {"f4": c.F32, "f2": c.F16, "f8": c.F64, "i4": c.I32, "u1": c.U8, "b1": c.U8}
@@ -332,12 +356,12 @@ def _of_dlpack(array, name: str) -> Array:
 
 
 def to_double(value: Any):
-    """Floats as NumPy float64; integers, scalars and what is asked for with True as they are."""
+    """Copies, which may be written over: floats as NumPy float64; scalars, and what is asked for, as they are."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if _is_torch(value):
-        value = value.detach().cpu()
-        return value.double().numpy() if value.dtype.is_floating_point else value.numpy()
+        value = readable(value).detach().cpu()
+        return np.array(value.double().numpy() if value.dtype.is_floating_point else value.numpy())
     array = np.asarray(value.get() if hasattr(value, "get") else value)
     own = array.dtype.kind == "f" or array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-    return array.astype(np.float64) if own else array
+    return array.astype(np.float64 if own else array.dtype)

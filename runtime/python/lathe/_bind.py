@@ -117,10 +117,10 @@ def bind(op, signature: Signature, args, named, *, with_data: bool, stream: int 
 
 
 def _described(signature: Signature, argument: Argument, value: Any, given, stream: int | None) -> Array:
-    if argument.role == c.RESULT:
+    if argument.role == c.TENSOR and _operands.may_copy(signature, argument.name, given):
+        value = _arrays.readable(_operands.as_i32(argument, value, stream))
+    else:
         _arrays.check_writable(value, argument.name)
-    elif _operands.may_copy(signature, argument.name, given):
-        value = _operands.as_i32(argument, value, stream)
     _operands.check_whole(argument, getattr(value, "dtype", None))
     array = _arrays.describe(value, argument.name)
     _operands.check_f32(argument, array.dtype)
@@ -198,7 +198,8 @@ def _say_missing(op, bound: Bound, which: int):
     raise c.ArgumentError(f"{op.name}: the sizes of its results do not follow from the tensors that were given")
 
 
-def make_results(op, bound: Bound, family, which: int) -> dict[str, Any]:
+def make_results(op, bound: Bound, family, which: int) -> tuple[dict[str, Any], list]:
+    """Results by their names, and those that lie in memory of the caller's."""
     made = {}
     for argument, shape, dtype in _result_forms(op, bound, which):
         made[argument.name] = family.empty(shape, dtype, bound.device)
@@ -214,7 +215,7 @@ def make_results(op, bound: Bound, family, which: int) -> dict[str, Any]:
         elif argument.alias and argument.alias in bound.tensors:
             answer[argument.name] = given_owner(bound.tensors[argument.alias])
     bound.in_order()
-    return answer
+    return answer, [value for name, value in answer.items() if name not in made]
 
 
 def complete(op, bound: Bound, which: int) -> None:

@@ -216,12 +216,13 @@ class Op(Shared):
             raise c.ArgumentError(f"context: expected the device of the tensors, given {context!r}")
         family = _arrays.family_of(given_owner(bound.first))
         with family.on(bound.device, own_stream):
-            results = make_results(self, bound, family, which)
+            results, written = make_results(self, bound, family, which)
             call = self._prepared(which, bound, context, own_stream)
             workspace = family.empty((call.workspace,), c.U8, bound.device) if call.workspace else None
         room = _arrays.describe(workspace, "workspace").pointer if call.workspace else 0
         where = stream_number(stream, family, bound.device)
         call.launch([a.pointer for a in bound.tensors.values()], list(bound.scalars.values()), room, where)
+        _arrays.mark_written(written)
         return as_answer(results)
 
     def _prepared(self, which: int, bound: Bound, context: Context, stream: int | None = None) -> Call:

@@ -315,3 +315,10 @@ def test_the_gpus_of_a_process(ordinals, wanted, monkeypatch):
     monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(local_hardware_id=n) for n in ordinals])
     monkeypatch.setattr(launch, "tells_devices", lambda: True)
     assert launch._devices() == wanted
+
+
+def test_ops_do_not_write_over_arrays_of_jax():
+    x = jnp.ones((2, 3))
+    with pytest.raises(lathe.ArgumentError, match="'x': arrays of JAX are not written in place"):
+        lathe.load("act_silu")(x)
+    same(x, jnp.ones((2, 3)))

@@ -159,6 +159,20 @@ def test_a_result_with_an_alias(rng):
     near(x, y, 0)
 
 
+def test_what_is_written_over_can_be_written_over():
+    silu = lathe.load("act_silu")
+    x = np.ones((1, 3), np.float32)
+    x.flags.writeable = False
+    for given in (x, np.broadcast_to(x, (2, 3))):
+        with pytest.raises(lathe.ArgumentError, match="'x': expected an array that can be written, given one that is"):
+            silu(given)
+        near(silu(given, y=True), given / (1 + np.exp(-given)))
+    near(x, np.ones((1, 3)), 0)
+    rows = np.lib.stride_tricks.as_strided(np.ones(3, np.float32), (2, 3), (0, 4))
+    with pytest.raises(lathe.ArgumentError, match="'x': 'y' is left out and would be written over it: .* stride 0 in"):
+        silu(rows)
+
+
 def test_linear_attention(rng):
     q, k, v = (rng.standard_normal((1, 2, 7, 16)).astype(np.float32) for _ in range(3))
     near(

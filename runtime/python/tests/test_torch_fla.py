@@ -378,6 +378,7 @@ def refusals():
     return {
         "cp_context": (gated, {**a, "cp_context": object()}, "several devices"),
         "head_first": (gated, {**a, "head_first": True}, "transpose"),
+        "cu_seqlens_cpu": (gated, {**packed, "cu_seqlens_cpu": cu.cpu()}, "goes with cu_seqlens, which is missing"),
         "use_graph": (kda, {**per_key, "use_graph": True}, "use_graph"),
         "return_intermediate_states": (kda, {**per_key, "return_intermediate_states": True}, "output_final_state"),
         "output_attentions": (ours.parallel_retention, dict(zip("qkv", gla), output_attentions=True), "weights"),

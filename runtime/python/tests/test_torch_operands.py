@@ -343,3 +343,66 @@ def test_no_queries_have_a_backward_pass():
     assert q.grad.shape == q.shape and not k.grad.any() and not v.grad.any()
     dk = lathe.load("causal").backward(q.detach(), k.detach(), v.detach(), o=o.detach(), do=o.detach(), dk=True)
     assert not dk.any()
+
+
+# ---- tensors that are not what lies in their memory ------------------------------------------------------------------
+
+
+def negated(*shape, seed=1):
+    """A tensor that is read with the other sign: the imaginary part of a conjugate, its neighbour's memory between."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.complex128, generator=generator).conj().imag
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_tensors_that_are_read_with_the_other_sign(qkv, dense):
+    attend = lathe.torch.wrap("causal")
+    given = [negated(2, 2, 6, 8, seed=seed) for seed in range(4)]
+    given = [torch._neg_view(-t.resolve_neg()) for t in given] if dense else given
+    assert all(t.is_neg() for t in given)
+    leaves = [t.clone().requires_grad_() for t in given[:3]]
+    wanted = plain(*leaves)
+    mapped = lambda *three: torch.func.vmap(attend)(*(t[None] for t in three))[0]
+    compiled = torch.compile(attend, backend="eager", fullgraph=True)
+    for call in (attend, mapped, compiled, lathe.load("causal")):
+        same(call(*given[:3]), wanted.detach())
+    gradients = torch.autograd.grad(wanted, leaves, given[3])
+    same(torch.autograd.grad(attend(*qkv), qkv, given[3]), torch.autograd.grad(plain(*qkv), qkv, given[3]))
+    again = [t.detach().requires_grad_() for t in given[:3]]
+    same(torch.autograd.grad(attend(*again), again, given[3]), gradients)
+
+
+def test_results_that_are_read_with_the_other_sign_are_refused(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    with pytest.raises(lathe.ArgumentError, match=r"'o': expected a tensor that holds its numbers"):
+        lathe.load("causal")(q, k, v, o=torch._neg_view(torch.empty_like(q)))
+    with pytest.raises(lathe.ArgumentError, match=r"'x': expected a tensor that holds its numbers"):
+        lathe.load("act_silu")(torch._neg_view(q.clone()))
+
+
+def test_tensors_whose_memory_was_given_back_are_refused(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    gone = torch.randn(2, 2, 6, 8, dtype=torch.float64)
+    gone.untyped_storage().resize_(0)  # as FSDP does
+    for call in (lathe.torch.wrap("causal"), lathe.load("causal")):
+        with pytest.raises(lathe.ArgumentError, match=r"'k': expected a tensor with memory, given one of shape \[2, 2"):
+            call(q, gone, v)
+
+
+# ---- what is written over --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [lambda x: lathe.load("act_silu")(x), lambda x: lathe.load("softmax")(x * 1, y=x)])
+def test_autograd_sees_what_was_written_over(call):
+    kept = torch.ones(2, 3, requires_grad=True) * 1
+    y = kept.square().sum()
+    with torch.no_grad():
+        call(kept)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_the_reference_writes_over_nothing():
+    x = torch.ones(2, 3, dtype=torch.float64)
+    lathe.load("act_silu").reference(x)
+    same(x, torch.ones_like(x), 0)

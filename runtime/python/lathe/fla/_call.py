@@ -328,6 +328,8 @@ def _check_rest(given, known) -> None:
     for name in _ELSEWHERE.keys() & given.keys():
         if given[name] is not None and given[name] is not False:
             raise c.UnsupportedError(f"lathe.fla: {name}: {_ELSEWHERE[name]}")
+    if given["cu_seqlens_cpu"] is not None and given["cu_seqlens"] is None:
+        raise c.ArgumentError("cu_seqlens_cpu: goes with cu_seqlens, which is missing, and says where sequences begin")
     for name in given.keys() - known - _HINTS - _ELSEWHERE.keys():
         raise TypeError(f"lathe.fla: unexpected argument '{name}'")
 

@@ -12,7 +12,7 @@ import weakref
 import torch
 
 from .. import _layout, _library as c, _operands
-from .._arrays import HOST, NOWHERE, Torch, compact
+from .._arrays import HOST, NOWHERE, Torch, check_memory, compact
 from .._kernel import Call, Records, Tensor, context_of, forget_with_context
 from .._op import CALLS_MAX, Op
 from .._signature import Argument, Signature
@@ -150,7 +150,7 @@ class Pass:
                 pointer = t.data_ptr()
                 pointers.append(pointer or NOWHERE)
                 where = t.get_device() * 16 + (pointer & 15) if pointer else t.device  # meta has the CPU's number
-                key += (t.shape, t.stride(), t.dtype, where)
+                key += (t.shape, t.stride(), t.dtype, (where, _NEGATED) if t.is_neg() else where)
         except RuntimeError:
             return self._run_unusual(given, tensors, values)
         last, plan = given.last
@@ -273,9 +273,12 @@ class _Operands:
         self.results: list[Tensor] = []
         self.changed: tuple = ()
         for place, (argument, tensor) in enumerate(zip(given.arguments, tensors)):
+            check_memory(tensor, argument.name)
             if argument.dtype == c.I32 and tensor.dtype in _WIDE:
                 name = argument.name
                 self._change(place, lambda t, name=name: _operands.narrow(name, t).contiguous())
+            elif tensor.is_neg():
+                self._change(place, lambda t: t.resolve_neg().contiguous())
 
     def _change(self, place: int, change) -> None:
         argument, tensor = self.given.arguments[place], self.tensors[place]
@@ -312,6 +315,7 @@ class _Nothing:
 
 
 _WIDE = _operands.wide_dtypes()
+_NEGATED = "negated"  # of what is read with the other sign, as the imaginary part of a conjugate
 
 
 def _say_form(given: Given, tensors) -> None:

@@ -7,11 +7,12 @@ made anew where an address has changed, as that of gradients may after zero_grad
 from __future__ import annotations
 
 import functools
+from ctypes import c_float
 
 import torch
 
 from .. import _library as c
-from .._arrays import HOST
+from .._arrays import HOST, check_memory, check_writable, mark_written
 from .._kernel import Call, Tensor, context_of
 from .._op import load
 from ._passes import CODES
@@ -26,10 +27,8 @@ class _Pointers:
         self.addresses: list[int] = []
         self.array: torch.Tensor | None = None
 
-    def of(self, tensors) -> int:
-        addresses = [t.data_ptr() for t in tensors]
+    def of(self, addresses: list[int], device) -> int:
         if addresses != self.addresses:
-            device = tensors[0].device
             host = torch.tensor(addresses, dtype=torch.int64, pin_memory=device.type == "cuda")
             self.array = host.to(device, non_blocking=True)
             self.addresses = addresses
@@ -37,35 +36,40 @@ class _Pointers:
 
 
 class _Launcher:
-    """Calls of one list spec for one set of tensors."""
+    """Calls of one list spec for one set of tensors. forms: strides and sizes of the parameters."""
 
-    def __init__(self, spec: str, names: tuple[str, ...], lists, scalars: tuple[str, ...]):
-        first = lists[0][0]
-        self.index = HOST if first.device.type == "cpu" else first.device.index
+    def __init__(self, spec: str, names: tuple[str, ...], lists, addresses, scalars: tuple[str, ...], forms):
+        self.forms = forms
+        self.moments = addresses[2:]
+        self.device = device = lists[0][0].device
+        self.index = HOST if device.type == "cpu" else device.index
         self.pointers = [_Pointers() for _ in lists]
-        lengths = torch.tensor([t.numel() for t in lists[0]], dtype=torch.int32)
-        self.lengths = lengths.to(first.device)
+        self.lengths = torch.tensor([t.numel() for t in lists[0]], dtype=torch.int32).to(device)
         n = (len(lists[0]),)
-        self.names = names
-        self.sample = lists  # describes dtypes
-        records = [Tensor(name, CODES[ts[0].dtype], n, None) for name, ts in zip(names, lists)]
+        records = [Tensor(name, self._code(name, ts[0]), n, None) for name, ts in zip(names, lists)]
         records.append(Tensor("lengths", c.I32, n, None))
         op = _op(spec)
-        exact = all(ts[0].dtype == torch.float64 for ts in lists)
+        self.exact = all(ts[0].dtype == torch.float64 for ts in lists)
         kinds = [op.forward.by_name[s].dtype for s in scalars]
-        kinds = [c.F64 if exact and k == c.F32 else k for k in kinds]
-        places = self._places(lists)
+        kinds = [c.F64 if self.exact and k == c.F32 else k for k in kinds]
+        places = self._places(addresses)
         self.call = Call(context_of(self.index), op._handle, c.FORWARD, records, list(zip(scalars, kinds)), places)
         size = self.call.workspace
-        self.workspace = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
+        self.workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
 
-    def _places(self, lists) -> list[int]:
-        return [p.of(ts) for p, ts in zip(self.pointers, lists)] + [self.lengths.data_ptr()]
+    @staticmethod
+    def _code(name: str, tensor) -> int:
+        if tensor.dtype not in CODES:
+            raise c.ArgumentError(f"argument '{name}': expected float32, float16 or bfloat16, given {tensor.dtype}")
+        return CODES[tensor.dtype]
 
-    def __call__(self, lists, values) -> None:
+    def _places(self, addresses) -> list[int]:
+        return [p.of(of, self.device) for p, of in zip(self.pointers, addresses)] + [self.lengths.data_ptr()]
+
+    def __call__(self, addresses, values) -> None:
         room = self.workspace.data_ptr() if self.workspace is not None else 0
         stream = 0 if self.index == HOST else torch._C._cuda_getCurrentRawStream(self.index)
-        self.call.launch(self._places(lists), values, room, stream)
+        self.call.launch(self._places(addresses), values, room, stream)
 
 
 class _ListOptimizer(torch.optim.Optimizer):
@@ -76,20 +80,59 @@ class _ListOptimizer(torch.optim.Optimizer):
     scalars: tuple[str, ...]
 
     def __init__(self, params, defaults: dict):
-        if defaults["lr"] < 0 or defaults["weight_decay"] < 0:
-            raise c.ArgumentError(
-                f"{type(self).__name__}: expected lr and weight_decay >= 0, given {defaults['lr']} and "
-                f"{defaults['weight_decay']}"
-            )
+        self._need("lr and weight_decay >= 0", defaults, ("lr", "weight_decay"), lambda x: x >= 0)
+        self._need("eps >= 0", defaults, ("eps",), lambda x: x >= 0)
+        self._need("betas from 0 to below 1", defaults, ("betas",), lambda x: all(0 <= b < 1 for b in x))
         super().__init__(params, defaults)
         self._launchers: dict[tuple, _Launcher] = {}
 
+    def _need(self, expected: str, defaults: dict, names, holds) -> None:
+        """NaN holds nowhere."""
+        given = [defaults[n] for n in names if n in defaults]
+        if not all(holds(x) for x in given):
+            raise c.ArgumentError(f"{type(self).__name__}: expected {expected}, given {' and '.join(map(str, given))}")
+
     def __setstate__(self, state):
         """Of a copy, or from a file: launchers are made anew, for its own tensors."""
+        for group in state["param_groups"]:
+            self._check_group(group)
+        for one in state["state"].values():
+            missing = [n for n in ("step", *self.moments) if one and n not in one]
+            if missing:
+                raise c.ArgumentError(f"{type(self).__name__}: expected a state with {missing[0]}, given one with "
+                                      f"{', '.join(map(str, one))}, of another optimizer")  # fmt: skip
         super().__setstate__(state)
         self._launchers = {}
+        for group in self.param_groups:  # from an optimizer of torch's
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
 
-    def values(self, group: dict, step: int) -> list[float]:
+    def _check_group(self, group: dict) -> None:
+        """Of what torch's optimizers are told beside, and say so in what they save."""
+        asked = [n for n in ("maximize", "amsgrad") if group.get(n)]
+        if group.get("decoupled_weight_decay", True) is False and group.get("weight_decay"):
+            asked.append("a weight_decay that is added to the gradient (Adam's)")
+        if asked:
+            raise c.UnsupportedError(f"{type(self).__name__}: {asked[0]} is not served")
+
+    def load_state_dict(self, state_dict) -> None:
+        """As torch's own, which gives moments the dtype of their parameter: they get the one that they have here."""
+        loaded: list[dict] = []
+        handle = self.register_load_state_dict_pre_hook(lambda _, given: loaded.append(given))
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+        saved = loaded[0]
+        for group, of in zip(self.param_groups, saved["param_groups"]):
+            for p, number in zip(group["params"], of["params"]):
+                for name, value in saved["state"].get(number, {}).items():
+                    if name in self.moments:
+                        dtype = group["state_dtype"] or p.dtype
+                        self.state[p][name] = value.detach().to(device=p.device, dtype=dtype, copy=True)
+
+    def values(self, group: dict, step: int, held) -> list[float]:
+        """held: a number as a kernel has it."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -120,29 +163,63 @@ class _ListOptimizer(torch.optim.Optimizer):
     def _start(self, p, state, group) -> None:
         if p.grad.is_sparse:
             raise c.ArgumentError(f"{type(self).__name__}: expected dense gradients, given a sparse one")
-        if torch.empty_like(p).stride() != p.stride():
-            raise c.ArgumentError(f"{type(self).__name__}: expected parameters that fill their memory, given one of "
-                                  f"shape {tuple(p.shape)} with strides {p.stride()}")  # fmt: skip
         state["step"] = 0
         for moment in self.moments:
             state[moment] = torch.zeros_like(p, dtype=group["state_dtype"] or p.dtype)
 
     def _step_bucket(self, key: tuple, group: dict, params, step: int) -> None:
-        grads = [_as_laid(p) for p in params]
-        lists = [params, grads, *([self.state[p][m] for p in params] for m in self.moments)]
         known = (key[:-1], tuple(map(id, params)))
+        grads = [_as_laid(p) for p in params]
+        forms = [(p.stride(), p.numel()) for p in params]
+        lists, addresses = self._lists(params, grads)
         launcher = self._launchers.get(known)
-        if launcher is None:
+        if launcher is None or launcher.forms != forms or launcher.moments != addresses[2:]:
+            self._lay(params)
+            lists, addresses = self._lists(params, grads)
             names = ("p", "g", *self.letters)
-            launcher = self._launchers[known] = _Launcher(self.spec, names, lists, self.scalars)
-        launcher(lists, self.values(group, step))
+            launcher = _Launcher(self.spec, names, lists, addresses, self.scalars, forms)
+            self._launchers[known] = launcher
+        launcher(addresses, self.values(group, step, float if launcher.exact else _f32))
+        mark_written([t for of in (lists[0], *lists[2:]) for t in of])
+
+    def _lists(self, params, grads):
+        """The tensors of each argument, and their addresses."""
+        lists = [params, grads, *([self.state[p][m] for p in params] for m in self.moments)]
+        return lists, [[t.data_ptr() for t in of] for of in lists]
+
+    def _lay(self, params) -> None:
+        """Moments with their elements in the order of their parameter's, as where these have moved or were loaded."""
+        for p in params:
+            if torch.empty_like(p).stride() != p.stride():
+                raise c.ArgumentError(f"{type(self).__name__}: expected parameters that fill their memory, given one "
+                                      f"of shape {tuple(p.shape)} with strides {p.stride()}")  # fmt: skip
+            check_memory(p, "p")
+            check_writable(p, "p")
+            state = self.state[p]
+            for name in self.moments:
+                moment = state[name]
+                if moment.shape != p.shape or moment.device != p.device:
+                    raise c.ArgumentError(
+                        f"{type(self).__name__}: expected {name} of shape {tuple(p.shape)} on {p.device}, as its "
+                        f"parameter, given {tuple(moment.shape)} on {moment.device}"
+                    )
+                if moment.stride() != p.stride() or moment.is_neg():
+                    state[name] = torch.empty_like(p, dtype=moment.dtype).copy_(moment)
 
 
 def _as_laid(p) -> torch.Tensor:
     """The gradient with its elements in the order of the parameter's."""
-    if p.grad.stride() == p.stride() or p.grad.numel() <= 1:
-        return p.grad
-    return torch.empty_like(p, dtype=p.grad.dtype).copy_(p.grad)
+    grad = p.grad
+    if grad.shape != p.shape:
+        raise c.ArgumentError(f"expected a gradient of shape {tuple(p.shape)}, as its parameter, given "
+                              f"{tuple(grad.shape)}")  # fmt: skip
+    if grad.stride() == p.stride() and not grad.is_neg():
+        return grad
+    return torch.empty_like(p, dtype=grad.dtype).copy_(grad)
+
+
+def _f32(number: float) -> float:
+    return c_float(number).value
 
 
 class AdamW(_ListOptimizer):
@@ -162,8 +239,8 @@ class AdamW(_ListOptimizer):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       state_dtype=state_dtype, dither=dither))  # fmt: skip
 
-    def values(self, group, step):
-        beta1, beta2 = group["betas"]
+    def values(self, group, step, held):
+        beta1, beta2 = map(held, group["betas"])  # 1 - 0.999 of f32 is 1.3e-5 off that of 0.999: both have the same
         return [float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], 1 - beta1**step,
                 1 - beta2**step, _seed(group["dither"], step)]  # fmt: skip
 
@@ -181,7 +258,7 @@ class Lion(_ListOptimizer):
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay, state_dtype=state_dtype,
                                       dither=dither))  # fmt: skip
 
-    def values(self, group, step):
+    def values(self, group, step, held):
         beta1, beta2 = group["betas"]
         return [float(group["lr"]), beta1, beta2, group["weight_decay"], _seed(group["dither"], step)]
 
