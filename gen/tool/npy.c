@@ -285,7 +285,7 @@ static lathe_status convert_real(const struct source_array *s, int64_t from, int
     uint64_t largest = 0;
     const double value = real_value(s, s->bytes + from * s->descr->bytes);
     dtype_store(out->dtype, out->data, to, value);
-    dtype_store(out->dtype, &largest, 0, copysign(INFINITY, value));
+    dtype_store(out->dtype, &largest, 0, value < 0 ? -(double)INFINITY : (double)INFINITY);
     const double most = fabs(dtype_load(out->dtype, &largest, 0));
     const bool beyond = isinf(most) ? isinf(dtype_load(out->dtype, out->data, to)) : fabs(value) > most;
     if (isfinite(value) && beyond)

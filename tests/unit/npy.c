@@ -167,14 +167,14 @@ TEST(numbers_that_a_dtype_does_not_hold)
     } cases[] = {
         {1e300, LATHE_F32, "expected values that f32 holds, given 1e+300 at element 1"},
         {-1e5, LATHE_F16, "expected values that f16 holds, given -100000 at element 1"},
-        {3.4e38, LATHE_BF16, ""}, /* below the largest one, 3.39e38, and half a step */
+        {3.392e38, LATHE_BF16, ""}, /* the largest one is 3.3895e38: rounds to it */
         {500, LATHE_F8_E4M3, "expected values that f8e4m3 holds, given 500 at element 1"},
         {447, LATHE_F8_E4M3, ""}, /* rounds to 448 */
         {-6e4, LATHE_F8_E5M2, "expected values that f8e5m2 holds"},
         {-128, LATHE_I8, ""},
         {128, LATHE_I8, "expected values that i8 holds, given 128"},
-        {INFINITY, LATHE_F16, ""},
-        {NAN, LATHE_F16, ""},
+        {(double)INFINITY, LATHE_F16, ""},
+        {(double)NAN, LATHE_F16, ""},
         {1e-300, LATHE_F32, ""}, /* rounds to 0 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
