@@ -79,6 +79,21 @@ static void say_set(struct phrase *out, const struct signature *sig, const char 
     }
 }
 
+/* How many keys or heads there are of which a call has a part: a line has sizes, beside those of the part. */
+static void say_total(struct phrase *out, const struct signature *sig, const struct problem *p, int all)
+{
+    const int lengths = lathe__lengths(p);
+    for (int i = 0; i < sig->n_sizes; i++) {
+        const int sym = sig->size[i].sym;
+        const bool of_keys = all == SYM_ALL_KV && sym == SYM_KV && !lengths;
+        const bool of_heads =
+            all == SYM_ALL_H && (sym == SYM_H || sym == SYM_H_KV) && !(lengths & LENGTHS_NINE_ROWS);
+        if (of_keys || of_heads)
+            lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sym), (long long)p->dim[sym]);
+    }
+    lathe__say(out, ",%s=%lld", lathe__sym_text(sig, all), (long long)p->dim[all]);
+}
+
 void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct phrase *out)
 {
     lathe__say(out, "dtype=%s", lathe_dtype_text(p->dtype[DTYPE_USUAL]));
@@ -101,7 +116,9 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         lathe__say(out, ",kv=%lld", (long long)p->dim[SYM_KV]);
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
-        if (a->presence_built && a->rare == arg_in(p->present, i))
+        if (a->role == ROLE_TOTAL && arg_in(p->present, i))
+            say_total(out, sig, p, a->dim[0].sym);
+        else if (a->presence_built && a->rare == arg_in(p->present, i))
             lathe__say(out, ",%s=%s", a->name,
                        a->rare ? lathe_dtype_text(lathe__rare_dtype(a, p->arg_dtype[i])) : "none");
         else if (lathe__names_dtype(sig, i) && p->arg_dtype[i] != p->dtype[DTYPE_USUAL])

@@ -54,10 +54,11 @@ static void write_arg(FILE *f, const struct sig_arg *a)
             a->over, a->points);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
-    for (int i = 0; i < a->ndim; i++)
+    for (int i = 0; i < a->ndim || i == 0;
+         i++) /* of a scalar the first says what it is the size or the start of */
         fprintf(f, "%s{%d, %" PRId32 ", %d, %d, %d, %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
                 a->dim[i].times, a->dim[i].plus, a->dim[i].paged, a->dim[i].whole);
-    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0, 0, 0}");
+    fputs("}},\n", f);
 }
 
 _Static_assert(sizeof(struct sig_size) == 16 + 5 * 4, "write_size lacks a member of struct sig_size");

@@ -268,6 +268,39 @@ printf '#include "whole.h"\nint main(void) { lathe_error e; whole_sinks_combine_
 cc -std=c11 $sanitizer -I"$here/include" -Iwhole -o joined whole.c whole/libwhole.a "$runtime" -ldl -lpthread -lm \
     2>err.txt && ./joined || complain "the combine functions of a library: $(head -n 3 err.txt)"
 
+# Heads or keys that are a part of all: what arrives is what the JIT sends, and the lines of the manifest and of what
+# is refused make such kernels.
+expect 0 '2 kernels of 1 spec' '' aot alibi --arch sm_80 --problem dtype=bf16,d=64,h=4,n_h=8 --problem \
+    dtype=bf16,d=64,kv=128,len_kv=300 --name part -o part
+part() { # part PROGRAM OPTION...
+    program=$1
+    shift
+    cc -std=c11 $warnings $sanitizer -I"$here/include" -Ipart -o "$program" "$here/tests/cli/aot_part.c" "$@"
+}
+expect 0 '' '' part part_product part/libpart.a "$runtime" -ldl -lm -lpthread
+[ ! -x jit ] || expect 0 '' '' part part_jit -DWITH_JIT "$shared" -Wl,-rpath,"$(dirname "$shared")"
+for what in heads keys; do
+    for FAKE_CUDA_PARAMS in $(awk '$1 == "launch" { print $(NF - 1) }' part/part.manifest | sort -un); do
+        rm -f launches.txt
+        expect 0 '' '' ./part_product $what
+        launches 1
+        mv launches.txt product.txt
+        [ -x part_jit ] || continue
+        expect 0 '' '' ./part_jit $what
+        expect 0 '' '' cmp launches.txt product.txt
+    done
+done
+FAKE_CUDA_PARAMS=0
+sed -n 's/^  problem //p' part/part.manifest >lines.txt
+while read -r line; do
+    expect 0 '1 kernel of 1 spec' '' aot alibi --arch sm_80 --problem "$line" --name again -o part
+done <lines.txt
+expect 0 '1 kernel of 1 spec' '' aot alibi --arch sm_80 --problem dtype=bf16,d=64 --name part -o whole
+expect 0 '' '' cc -std=c11 $sanitizer -I"$here/include" -Ipart -o part_missing "$here/tests/cli/aot_part.c" whole/libpart.a \
+    "$runtime" -ldl -lm -lpthread
+expect 3 '' 'has no kernel for dtype=bf16,d=64,h_start=i32,h=4,h_kv=4,n_h=8; `lathe aot alibi' ./part_missing heads
+expect 3 '' 'has no kernel for dtype=bf16,d=64,kv_start=i32,kv=128,len_kv=300; `lathe aot alibi' ./part_missing keys
+
 # A workspace's size has its function, whatever the architectures of the library: code stays as it is.
 for archs in sm_80 sm_80,sm_90a; do
     expect 0 '1 kernel of 1 spec' '*' aot causal --arch $archs --problem dtype=bf16,d=64 --name sized -o sized
