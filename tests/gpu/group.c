@@ -47,13 +47,19 @@ static bool is_chosen(const struct work *work, int number)
     return text_is_chosen(work->chosen, line);
 }
 
+/* Have enough runs seen the fault, whatever the others would? A third of all that may run. */
+static bool is_seen(const struct work *work)
+{
+    return work->shared->fault && 3 * work->total.failed >= work->list->n;
+}
+
 static int take(struct work *work)
 {
     (void)pthread_mutex_lock(&work->lock);
     while (work->next < work->list->n && !is_chosen(work, work->next)) {
         work->next++;
     }
-    const int mine = work->next < work->list->n ? work->next++ : -1;
+    const int mine = work->next < work->list->n && !is_seen(work) ? work->next++ : -1;
     (void)pthread_mutex_unlock(&work->lock);
     return mine;
 }
