@@ -4,6 +4,7 @@
 #ifndef LATHE_RT_SHA256_H
 #define LATHE_RT_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,11 @@ struct sha256 {
 void lathe__sha256_start(struct sha256 *s);
 void lathe__sha256_add(struct sha256 *s, const void *data, size_t size);
 void lathe__sha256_finish(struct sha256 *s, unsigned char digest[KEY_BYTES]);
+
+/* sha256_blocks.c: the state behind whole blocks; in plain C; by the processor's own instructions, or false:
+   there are none, and nothing was done. */
+void lathe__sha256_blocks(uint32_t state[8], const unsigned char *data, size_t blocks);
+void lathe__sha256_plainly(uint32_t state[8], const unsigned char *data, size_t blocks);
+bool lathe__sha256_by_processor(uint32_t state[8], const unsigned char *data, size_t blocks);
 
 #endif
