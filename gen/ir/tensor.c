@@ -21,6 +21,24 @@ static const struct half_format BF16_FORMAT = {8, 7, false};
 static const struct half_format E4M3_FORMAT = {4, 3, true};
 static const struct half_format E5M2_FORMAT = {5, 2, false};
 
+/* 2^n, of n from -1022 to 1023: products with it are exact, where ldexp is a call. */
+static double power_of_two(int n)
+{
+    const uint64_t bits = (uint64_t)(n + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Of the leading bit of a size that is a normal double; of 0 and of what is smaller one that no format has.
+ */
+static int leading_exponent(double size)
+{
+    uint64_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    return (int)(bits >> 52) - 1023;
+}
+
 static double half_load(struct half_format f, uint16_t bits)
 {
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
@@ -32,9 +50,9 @@ static double half_load(struct half_format f, uint16_t bits)
     if (exponent == top && (!f.finite || mantissa == last))
         value = mantissa ? (double)NAN : (double)INFINITY;
     else if (exponent == 0)
-        value = ldexp(mantissa, 1 - bias - f.mantissa_bits);
+        value = mantissa * power_of_two(1 - bias - f.mantissa_bits);
     else
-        value = ldexp(mantissa + (1 << f.mantissa_bits), exponent - bias - f.mantissa_bits);
+        value = (mantissa + (1 << f.mantissa_bits)) * power_of_two(exponent - bias - f.mantissa_bits);
     return bits >> (f.exponent_bits + f.mantissa_bits) & 1 ? -value : value;
 }
 
@@ -46,15 +64,13 @@ static uint16_t half_store(struct half_format f, double value)
     if (isnan(value))
         return (uint16_t)(sign | infinity | (1 << (f.mantissa_bits - 1)));
     const double size = fabs(value);
-    if (!f.finite && size >= ldexp(1.0, bias + 1))
+    if (!f.finite && size >= power_of_two(bias) * 2.0)
         return (uint16_t)(sign | infinity);
-    int lead; /* exponent of the leading bit; that of the smallest normal number for subnormals */
-    frexp(size, &lead);
-    lead--;
-    if (size == 0.0 || lead < 1 - bias)
+    int lead = leading_exponent(size); /* that of the smallest normal number for subnormals */
+    if (lead < 1 - bias)
         lead = 1 - bias;
     /* In units of the last mantissa bit: up to 2^(mantissa_bits + 1), whose carry runs into the exponent. */
-    const int32_t units = (int32_t)nearbyint(ldexp(size, f.mantissa_bits - lead));
+    const int32_t units = (int32_t)nearbyint(size * power_of_two(f.mantissa_bits - lead));
     const int32_t bits = ((lead + bias - 1) << f.mantissa_bits) + units;
     return (uint16_t)(sign | (!f.finite && bits > infinity ? infinity : bits));
 }
