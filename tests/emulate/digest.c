@@ -91,29 +91,45 @@ static double largest(const double *value, int64_t n)
     return most;
 }
 
+/* 2^(exponent - bits) of what frexp says of a value; of numbers that are not normal by frexp itself. */
+static double fine_of(double value, int bits)
+{
+    uint64_t word = 0;
+    double fine = 0.0;
+    int exponent = 0;
+    memcpy(&word, &value, sizeof word);
+    const uint64_t biased = word >> 52 & 0x7ff;
+    if (biased <= (uint64_t)bits || biased == 0x7ff) {
+        (void)frexp(value, &exponent);
+        return ldexp(1.0, exponent - bits);
+    }
+    word = (biased + 1 - (uint64_t)bits) << 52;
+    memcpy(&fine, &word, sizeof fine);
+    return fine;
+}
+
 /* 24 bits of each, but none below the largest one's 40th: there is only what cancels. Bounds are wider than
    either by far. */
 static double rounded(double value, double most)
 {
-    int exponent = 0;
     if (!isfinite(value) || most == 0.0)
         return value;
-    (void)frexp(value, &exponent);
-    const double fine = fmax(ldexp(1.0, exponent - 24), most);
+    const double fine = fmax(fine_of(value, 24), most);
     return rint(value / fine) * fine + 0.0; /* no -0 */
 }
 
 static void add_values(struct sha256 *digest, const double *value, int64_t n)
 {
-    int exponent = 0;
+    enum { AT_ONCE = 64 };
+    double said[AT_ONCE];
     const double most = largest(value, n);
-    (void)frexp(most, &exponent);
-    const double least = most > 0.0 ? ldexp(1.0, exponent - 40) : 0.0;
+    const double least = most > 0.0 ? fine_of(most, 40) : 0.0;
     add_number(digest, n);
     for (int64_t i = 0; i < n; i++) {
         const double v = rounded(value[i], least);
-        const double said = isnan(v) ? (double)NAN : v; /* of one kind */
-        lathe__sha256_add(digest, &said, sizeof said);
+        said[i % AT_ONCE] = isnan(v) ? (double)NAN : v; /* of one kind */
+        if ((i + 1) % AT_ONCE == 0 || i + 1 == n)
+            lathe__sha256_add(digest, said, (size_t)(i % AT_ONCE + 1) * sizeof *said);
     }
 }
 

@@ -35,29 +35,60 @@ int64_t tensor_place(const struct tensor *t, int64_t flat)
     return at;
 }
 
+/* Elements in their order: `at` is tensor_place of one after the other, without its divisions. */
+struct walk {
+    int64_t index[MAX_DIMS];
+    int64_t flat;
+    int64_t at;
+};
+
+static struct walk walk_begin(const struct tensor *t)
+{
+    return (struct walk){.at = t->list && t->count > 0 ? element_place(t, 0) : t->offset};
+}
+
+static void walk_on(const struct tensor *t, struct walk *w)
+{
+    w->flat++;
+    if (t->list) {
+        w->at = w->flat < t->count ? element_place(t, w->flat) : 0;
+        return;
+    }
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        w->at += t->strides[d];
+        if (++w->index[d] < t->shape[d])
+            return;
+        w->at -= t->shape[d] * t->strides[d];
+        w->index[d] = 0;
+    }
+}
+
 void tensor_store(struct tensor *t)
 {
-    for (int64_t i = 0; i < t->count; i++) {
-        const int64_t at = tensor_place(t, i);
-        dtype_store(t->dtype, t->block.data, at, t->value[i]);
-        t->value[i] = dtype_load(t->dtype, t->block.data, at);
+    for (struct walk w = walk_begin(t); w.flat < t->count; walk_on(t, &w)) {
+        dtype_store(t->dtype, t->block.data, w.at, t->value[w.flat]);
+        t->value[w.flat] = dtype_load(t->dtype, t->block.data, w.at);
     }
 }
 
 /* Elements of one place are what came there last. */
 static void read_back(struct tensor *t)
 {
-    for (int64_t i = 0; i < t->count; i++)
-        t->value[i] = dtype_load(t->dtype, t->block.data, tensor_place(t, i));
+    for (struct walk w = walk_begin(t); w.flat < t->count; walk_on(t, &w))
+        t->value[w.flat] = dtype_load(t->dtype, t->block.data, w.at);
 }
 
 /* The element, as any dtype of the test holds it exactly: rounded to the narrowest, bf16 with f16's range. */
 static void make_values(struct tensor *t, const struct test_case *c, uint64_t seed)
 {
     uint64_t state = seed;
-    for (int64_t i = 0; i < t->count; i++) {
-        const int64_t at = tensor_place(t, i);
-        dtype_store(t->dtype, t->block.data, at, tensor_element(t, c, i, &state));
+    const bool asked = tensor_may_be_unused(t, c);
+    bool unused = false;
+    for (struct walk w = walk_begin(t); w.flat < t->count; walk_on(t, &w)) {
+        if (asked && w.flat % t->shape[3] == 0)
+            unused = tensor_is_unused(t, c, w.flat);
+        dtype_store(t->dtype, t->block.data, w.at,
+                    unused ? (double)NAN : tensor_element(t, c, w.flat, &state));
     }
     read_back(t);
 }
@@ -65,15 +96,9 @@ static void make_values(struct tensor *t, const struct test_case *c, uint64_t se
 void tensor_fill(struct tensor *t, const double *value)
 {
     void *const data = t->block.data ? (void *)t->block.data : &t->scalar;
-    for (int64_t i = 0; i < t->count; i++) {
-        int64_t at = t->offset;
-        int64_t rest = i;
-        for (int d = t->ndim - 1; d >= 0; d--) {
-            at += rest % t->shape[d] * t->strides[d];
-            rest /= t->shape[d];
-        }
-        dtype_store(t->dtype, data, at, value[i]);
-        t->value[i] = dtype_load(t->dtype, data, at);
+    for (struct walk w = walk_begin(t); w.flat < t->count; walk_on(t, &w)) {
+        dtype_store(t->dtype, data, w.at, value[w.flat]);
+        t->value[w.flat] = dtype_load(t->dtype, data, w.at);
     }
 }
 

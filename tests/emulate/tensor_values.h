@@ -11,8 +11,12 @@ bool tensor_is(const struct tensor *t, const char *name);
 int64_t tensor_list_length(int64_t i);
 /* Of an input by its name, wherever it lies; `flat` counts elements of the compact tensor. */
 double tensor_input(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
-/* Of any tensor's element; NaN where no kernel may read it, or nothing may come of it. */
+/* Of any tensor's element that is not unused. */
 double tensor_element(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state);
+/* Elements that are NaN, since no kernel may read them, or nothing may come of them: whole rows, along the
+   last dim. Whether the case leaves any of this tensor unused is found in texts, so it is asked once. */
+bool tensor_may_be_unused(const struct tensor *t, const struct test_case *c);
+bool tensor_is_unused(const struct tensor *t, const struct test_case *c, int64_t flat);
 /* Of linear attention: how many tokens in front of this one have a state kept behind them. */
 int64_t kept_before(const struct test_case *c, int64_t token);
 
