@@ -5,6 +5,8 @@ import shutil
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+if not os.environ.get("LATHE_TEST_FULL"):  # what XLA compiles around the kernels runs once: LLVM need not optimise it
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
