@@ -28,6 +28,8 @@
 #ifndef LATHE_TEST_EVERY
 #define LATHE_TEST_EVERY 1
 #endif
+/* Of loops in loops: combinations in which each value of every loop meets some of the others. */
+#define CHECK_IS_TAKEN(sum_of_indices) ((sum_of_indices) % LATHE_TEST_EVERY == 0)
 
 struct check_test {
     const char *file;

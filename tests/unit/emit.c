@@ -280,7 +280,8 @@ TEST(several_long_kernels_are_compiled_apart)
     source_free(&s);
     make_pass("gla", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,t=512,d=32", &s);
     CHECK_EQ(s.n_parts, 3);
-    check_compiled(compiler, &s, 3);
+    if (LATHE_TEST_EVERY == 1) /* seconds of NVRTC, which no sanitizer looks at */
+        check_compiled(compiler, &s, 3);
     source_free(&s);
     lathe__compiler_close(compiler);
 }
