@@ -13,7 +13,7 @@ if [ -n "$stamps" ]; then
     stamps=$stamps/compiled
     mkdir -p "$stamps" 2>/dev/null || stamps=
 fi
-stamp_compiler=$(nvcc --version 2>/dev/null | sed -n 's/.*release //p')
+stamp_compiler=${stamp_nvcc-$(nvcc --version 2>/dev/null | sed -n 's/.*release //p')}
 
 # stamp_code <text: its tokens, by the program lathe_code beside the tool (LATHE): comments and the formatter change no key.
 stamp_code() {
