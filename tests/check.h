@@ -65,6 +65,8 @@ void check_has(const char *file, int line, const char *a_text, const char *text,
 /* For files that a test needs. The path of a file in the source tree ("specs/causal.lua"), and a
    fresh folder of this test that is removed when it ends. Both stay valid while the test runs. */
 const char *check_source_path(const char *relative);
+/* From 0 to every - 1: where a sweep that takes one of so many begins. The commit draws: LATHE_TEST_DRAW. */
+int check_drawn(int every);
 const char *check_temp_dir(void);
 /* --update was given: write golden files instead of comparing with them. */
 bool check_update(void);

@@ -156,6 +156,15 @@ void check_has(const char *file, int line, const char *a_text, const char *text,
     }
 }
 
+int check_drawn(int every)
+{
+    const char *draw = getenv("LATHE_TEST_DRAW");
+    unsigned number = 0;
+    for (int i = 0; draw && draw[i] && i < 8; i++)
+        number = 31 * number + (unsigned char)draw[i];
+    return (int)(number % (unsigned)every);
+}
+
 const char *check_source_path(const char *relative)
 {
     static char path[4][1024]; /* a few at once, for calls with two paths */

@@ -11,7 +11,6 @@
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_LINES = 8 };
@@ -136,19 +135,12 @@ static int check_families(const struct ir *ir, const char *dims, int *made)
     return differ;
 }
 
-/* Where a sweep that takes one of so many begins: the commit draws. */
-static int first_drawn(int every)
-{
-    const char *draw = getenv("LATHE_TEST_DRAW");
-    return draw && *draw ? (draw[0] + 7 * draw[1]) % every : 0;
-}
-
 static int check_shipped(enum kind kind, const char *dims)
 {
     enum { EVERY = LATHE_TEST_EVERY > 1 ? 3 * LATHE_TEST_EVERY : 1 }; /* plans alone, in thousands */
     int differ = 0;
     int made = 0;
-    int n = first_drawn(EVERY);
+    int n = check_drawn(EVERY);
     for (const struct embedded *file = embedded_files; file->name != NULL; file++) {
         struct diag diag = {0};
         if (strncmp(file->name, "specs/", 6) != 0 || strcmp(file->name, "specs/prelude.lua") == 0)
