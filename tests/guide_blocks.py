@@ -1,6 +1,7 @@
-"""Runs blocks of Python for guide.sh, each in a process of its own that is forked from one where torch is imported already.
+"""Runs blocks of Python for guide.sh, each in a process that is forked from one where torch is imported already.
 
-In: the path of a block a line. Out: a line with its exit code, 77 where it imports what is not here; what it said is in said.txt.
+In: the path of a block a line. Out: a line with its exit code, 77 where it imports what is not here; what it said is
+in said.txt.
 """
 
 import importlib

@@ -41,8 +41,8 @@ def parse(arguments):
     parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
     parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
-    parser.add_argument("--peers", type=further_peers, default=[], help="peers that need the wheel flash-attn-4, beside attention, with "
-                                                                        "commas: " + ", ".join(FURTHER_PEERS))
+    parser.add_argument("--peers", type=further_peers, default=[],
+                        help="peers that need the wheel flash-attn-4, beside attention: " + ",".join(FURTHER_PEERS))
     parser.add_argument("--no-flex", action="store_true", help="leave FlexAttention out (its compilation takes time)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of the row-wise rows")
     parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
@@ -196,8 +196,8 @@ class Bench:
     def finish(self, row, bars, right=None):
         """Peers that were asked for have no bar: their ratios are shown."""
         row["right"] = row["error"] <= ERROR_BOUND if right is None else right
-        shown = {peer: 0.0 for figures in row["modes"].values() for peer in figures["rates"] if peer.split()[0] in self.options.peers}
-        bars = {**bars, **shown}
+        measured = {peer for figures in row["modes"].values() for peer in figures["rates"]}
+        bars = {**bars, **{peer: 0.0 for peer in measured if peer.split()[0] in self.options.peers}}
         row["checks"] = [{"mode": mode, "peer": peer, "bar": bar,
                           "ratio": figures["rates"]["ours"] / figures["rates"][peer]}
                          for mode, figures in row["modes"].items() for peer, bar in bars.items()

@@ -1,6 +1,7 @@
-"""fa4.py: FlashAttention-4 (the wheel flash-attn-4) as a peer: a row's problem by its functions, its score mods in its language.
+"""fa4.py: FlashAttention-4 (the wheel flash-attn-4) as a peer: its functions on a row's problem, with score mods in CuTe.
 
-It is given tensors in the layout that it likes best, [b, s, h, d], and documents as sequences of their own: what its users do.
+It is given tensors in the layout that it likes best, [b, s, h, d], and documents as sequences of their own: what its
+users do.
 """
 
 import cutlass
@@ -54,7 +55,8 @@ def added(grad, s, b, h, q_idx, kv_idx, seqlen_info, aux_tensors):
 
 def options(problem):
     """Of flash_attn_func: what makes it the variant."""
-    of = {"full": {}, "causal": {}, "document": {}, "softcap": {"softcap": cases.SOFTCAP}, "window": {"window_size": (cases.WINDOW - 1, 0)}}
+    of = {"full": {}, "causal": {}, "document": {}, "softcap": {"softcap": cases.SOFTCAP},
+          "window": {"window_size": (cases.WINDOW - 1, 0)}}
     mods = {"alibi": alibi(problem.h), "alibi_slopes": alibi_slopes, "relative_bias": relative_bias}
     if problem.name in mods:
         of[problem.name] = {"score_mod": mods[problem.name], "score_mod_bwd": added}
@@ -80,8 +82,8 @@ def function_of(problem):
     more = options(problem)
     if problem.name == "document":
         length = cases.document_length(problem)
-        starts = [b * problem.kv + at for b in range(problem.b) for at in range(0, problem.kv, length)] + [problem.b * problem.kv]
-        cu = torch.tensor(starts, dtype=torch.int32, device="cuda")
+        starts = [b * problem.kv + at for b in range(problem.b) for at in range(0, problem.kv, length)]
+        cu = torch.tensor([*starts, problem.b * problem.kv], dtype=torch.int32, device="cuda")
         more.update(cu_seqlens_q=cu, cu_seqlens_k=cu, max_seqlen_q=length, max_seqlen_k=length)
     run = flash_attn_varlen_func if problem.name == "document" else flash_attn_func
     return lambda q, k, v: run(q, k, v, **more)[0]

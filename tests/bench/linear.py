@@ -277,7 +277,7 @@ def untuned():
 
 
 def compile_side_by_side():
-    """The peer's tuner compiles one configuration after the other, for minutes: they are in its cache when it begins."""
+    """The peer's tuner compiles one configuration after the other, for minutes: here all are compiled before it."""
     from triton.runtime.autotuner import Autotuner
     pruned = Autotuner.prune_configs
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """packed.py: attention of packed sequences beside the same tokens in a batch, and beside other templates.
 
-    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--passes forward] [--dims 128] [--quick]
+    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--passes forward] [--quick]
     python3 tests/bench/packed.py --library build/liblathe.so --peers --passes forward,backward --dims 64,128
 
-bf16, 16 heads, d 128 or --dims; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of
-2048; `dense` is the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens;
-`small` is 128 of 128, `long64` one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of live pairs.
-Results are compared with float32 attention of each sequence by itself. --peers: FlashAttention-4 (the wheel flash-attn-4)
-beside what is planned, and nothing else; RESULTS.md has our us and how many times its speed. Needs the GPU and torch (77).
+bf16, 16 heads, d 128 or --dims; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens,
+`equal` 8 of 2048; `dense` is the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all
+tokens; `small` is 128 of 128, `long64` one of 16384 behind 64 of 64 tokens, `last64` in front of them. TFLOP/s are of
+live pairs. Results are compared with float32 attention of each sequence by itself. --peers: FlashAttention-4 (the wheel
+flash-attn-4) beside what is planned, and nothing else; RESULTS.md has our us and how many times its speed. Needs the
+GPU and torch (77: not here).
 """
 
 import os
@@ -46,7 +47,8 @@ class Problem:
         total = sum(lengths)
         backward = way == "backward"
         names = ("q", "k", "v", "do") if backward else ("q", "k", "v")
-        self.given = {n: torch.randn(1, total, H, d, generator=generator, device="cuda").bfloat16().transpose(1, 2) for n in names}
+        drawn = {n: torch.randn(1, total, H, d, generator=generator, device="cuda") for n in names}
+        self.given = {n: x.bfloat16().transpose(1, 2) for n, x in drawn.items()}
         self.results = {n: torch.empty_like(self.given["q"]) for n in (("dq", "dk", "dv") if backward else ("o",))}
         places = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
         self.cu = torch.tensor(places, dtype=torch.int32, device="cuda")
@@ -83,7 +85,8 @@ class Problem:
             q, k, v = (self.given[n][:, :, part].float().requires_grad_(self.way == "backward") for n in "qkv")
             want = {"o": torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=spec == "causal")}
             if self.way == "backward":
-                want = dict(zip(("dq", "dk", "dv"), torch.autograd.grad(want["o"], (q, k, v), self.given["do"][:, :, part].float())))
+                do = self.given["do"][:, :, part].float()
+                want = dict(zip(("dq", "dk", "dv"), torch.autograd.grad(want["o"], (q, k, v), do)))
             worst = max(worst, *(relative(results_of[name][:, :, part], x.double()) for name, x in want.items()))
         return worst
 
@@ -168,7 +171,8 @@ def row(options, contexts, spec, name, problem, clock):
     figures = {}
     for who, time in clock.measure(calls).items():
         figures[who] = time["ms"] * 1e3, flops / time["ms"] / 1e9
-        print(f"{spec} {name:6} {problem.way} d {problem.d:3} {who:10} {figures[who][0]:8.1f} us {figures[who][1]:6.1f} TFLOP/s"
+        print(f"{spec} {name:6} {problem.way} d {problem.d:3} {who:10} "
+              f"{figures[who][0]:8.1f} us {figures[who][1]:6.1f} TFLOP/s"
               f"{f'  error {errors[who]:.1e}' if who in errors else ''}  {infos.get(who, '')[:70]}", flush=True)
     for call in ours:
         call.close()
@@ -176,10 +180,11 @@ def row(options, contexts, spec, name, problem, clock):
 
 
 def put(table, options, spec, name, problem, figures):
-    """A row of RESULTS.md for each spec, mix and pass; beside peers one for each spec, head dim and pass, with a column a mix."""
+    """A row of RESULTS.md for each spec, mix and pass; beside peers one for each spec, head dim and pass."""
     if not options.peers:
         wide = "" if problem.d == 128 else f" D{problem.d}"
-        table[f"{spec} {name}{wide} {problem.way}"] = {ELSEWHERE if who in ELSEWHERE.split() else who: f"{us:.0f} ({rate:.0f})"
+        column = {who: ELSEWHERE if who in ELSEWHERE.split() else who for who in figures}
+        table[f"{spec} {name}{wide} {problem.way}"] = {column[who]: f"{us:.0f} ({rate:.0f})"
                                                        for who, (us, rate) in figures.items()}
         return
     us = figures["planned"][0]
@@ -190,12 +195,14 @@ def put(table, options, spec, name, problem, figures):
 def main():
     parser = alone.parser(__doc__)
     parser.add_argument("--specs", default="causal,full")
-    parser.add_argument("--lengths", help=f"of {', '.join(LENGTHS)}; if not given, {USUAL}, beside peers {BESIDE_PEERS}")
+    parser.add_argument("--lengths",
+                        help=f"of {', '.join(LENGTHS)}; if not given, {USUAL}, beside peers {BESIDE_PEERS}")
     parser.add_argument("--dims", default="128", help="head dims")
     parser.add_argument("--passes", default="forward", help="forward, backward or both, with a comma")
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
     parser.add_argument("--pages", default="16,64,256", help="keys of a page, of those beside it")
-    parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside what is planned, and nothing else")
+    parser.add_argument("--peers", action="store_true",
+                        help="FlashAttention-4 beside what is planned, and nothing else")
     options = parser.parse_args()
     why = peers.missing(["fa4"] if options.peers else [])
     if why:

@@ -1,5 +1,7 @@
-"""peers.py: what a row is compared with: torch's fused attention and FlexAttention, as functions of a problem; where they are asked
-for (--peers), FlashAttention-4 (fa4) and FlexAttention by its kernels (flex_fa4), which need wheels that torch does not bring."""
+"""peers.py: what a row is compared with: torch's fused attention and FlexAttention, as functions of a problem; where
+they are asked for (--peers), FlashAttention-4 (fa4) and FlexAttention by its kernels (flex_fa4), which need wheels that
+torch does not bring.
+"""
 
 import importlib
 import re
@@ -29,7 +31,8 @@ def missing(names):
         if names:
             importlib.import_module("flash_attn.cute.interface")
     except Exception as error:  # noqa: BLE001: a library or a driver that a wheel needs has errors of its own
-        return f"{', '.join(names)}: the wheel flash-attn-4, or one it needs, cannot be imported ({str(error).partition(chr(10))[0]})"
+        why = str(error).partition("\n")[0]
+        return f"{', '.join(names)}: the wheel flash-attn-4, or one it needs, cannot be imported ({why})"
     return None
 
 
@@ -65,7 +68,8 @@ def flex(problem, backend=None):
 
 def further(names, problem):
     """Of --peers, beside a forward pass; operators that FlexAttention cannot write they cannot, either."""
-    makers = {"fa4": lambda: importlib.import_module("fa4").forward(problem), "flex_fa4": lambda: flex(problem, "FLASH")}
+    makers = {"fa4": lambda: importlib.import_module("fa4").forward(problem),
+              "flex_fa4": lambda: flex(problem, "FLASH")}
     return {name: makers[name] for name in names if problem.variant.flex}
 
 
@@ -115,8 +119,12 @@ def flex_grad(gradient, backend=None, learn=True):
 
 
 def further_grad(names, problem):
-    """Of --peers, beside a backward pass: they have no gradients of what a score mod learns, and their names say so: fa4 -dtable."""
-    makers = {"fa4": lambda g: importlib.import_module("fa4").gradients(g), "flex_fa4": lambda g: flex_grad(g, "FLASH", learn=False)}
+    """Of --peers, beside a backward pass: they have no gradients of what a score mod learns.
+
+    Their names say so: fa4 -dtable.
+    """
+    makers = {"fa4": lambda g: importlib.import_module("fa4").gradients(g),
+              "flex_fa4": lambda g: flex_grad(g, "FLASH", learn=False)}
     without = "".join(f" -d{name}" for name in problem.variant.learned)
     return {name + without: makers[name] for name in names}
 

@@ -39,6 +39,14 @@ def means(rows, bars):
              "least": min(r), "bar": bars[group]} for (group, mode), r in ratios.items()]
 
 
+def verdict(row, check):
+    if not row["right"]:
+        return "WRONG"
+    if not check["bar"]:
+        return "shown"
+    return "ok" if check["ratio"] >= check["bar"] else "MISS"
+
+
 def lines_of(row):
     """Cells of each line of a row."""
     if "failed" in row:
@@ -52,9 +60,9 @@ def lines_of(row):
         if not check:
             lines.append((row["name"], mode, ours, "-", "-", "-", "-", "no peer" if row["right"] else "WRONG"))
             continue
-        met = "ok" if check["ratio"] >= check["bar"] else "MISS"
+        bar = f"{check['bar']:.2f}" if check["bar"] else "-"
         lines.append((row["name"], mode, ours, check["peer"], f"{rates[check['peer']]:.{digits}f}", f"{check['ratio']:.2f}",
-                      f"{check['bar']:.2f}" if check["bar"] else "-", "WRONG" if not row["right"] else met if check["bar"] else "shown"))
+                      bar, verdict(row, check)))
     return lines
 
 
@@ -64,7 +72,7 @@ def of_modes(row, figure):
 
 
 def ratios(row):
-    """[peer and how many times its speed], burst first, of a peer without bar in bursts alone: lines have no room for more."""
+    """[peer and how many times its speed], burst first; of a peer without bar bursts alone, for want of room."""
     of = {}
     for check in sorted(row["checks"], key=lambda check: check["mode"]):
         if check["bar"] or check["peer"] not in of:

@@ -317,7 +317,9 @@ def _grad(out, leaves, upstream, retain_graph):
     if kind == "attention":
         return _attention_gradients(upstream, *graph, leaves[3:])
     if kind == "tokens first":
-        return [Tensor(_swap(g).reshape(t.shape)) for g, t in zip(_attention_gradients(Tensor(_swap(upstream if upstream.ndim == 4 else upstream[None])), *graph, []), leaves)]
+        heads_first = Tensor(_swap(upstream if upstream.ndim == 4 else upstream[None]))
+        gradients = _attention_gradients(heads_first, *graph, [])
+        return [Tensor(_swap(g).reshape(t.shape)) for g, t in zip(gradients, leaves)]
     return [zeros_like(t) for t in leaves]  # of rows: nobody compares them
 
 
@@ -340,8 +342,8 @@ def _swap(t):
     return raw(t).swapaxes(1, 2)
 
 
-def _tokens_first(q, k, v, causal=False, softcap=0.0, window_size=(None, None), score_mod=None, score_mod_bwd=None, aux_tensors=None,
-                  cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None):
+def _tokens_first(q, k, v, causal=False, softcap=0.0, window_size=(None, None), score_mod=None, score_mod_bwd=None,
+                  aux_tensors=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None):
     if q.shape[-1] != v.shape[-1]:
         raise AssertionError("head dims differ")
     assert (score_mod is None) == (score_mod_bwd is None)
@@ -367,7 +369,8 @@ def install_fa4():
     math_of = types.SimpleNamespace(exp2=lambda t, fastmath: exp2(t), log2=lambda t, fastmath: log2(t))
     cute = _module("cutlass.cute", jit=jit, math=math_of, where=where, full_like=full_like)
     _module("cutlass", cute=cute, Float32=float32, Int32=int32)
-    interface = _module("flash_attn.cute.interface", flash_attn_func=_tokens_first, flash_attn_varlen_func=_tokens_first)
+    interface = _module("flash_attn.cute.interface", flash_attn_func=_tokens_first,
+                        flash_attn_varlen_func=_tokens_first)
     utils = _module("flash_attn.cute.utils", scalar_to_ssa=lambda value, dtype: value)
     _module("flash_attn", cute=_module("flash_attn.cute", interface=interface, utils=utils))
 

@@ -32,30 +32,30 @@
    chunk; passes, and how */
 static const struct ranks_case CASES[] = {
     {"causal", GATHER, 8, ZIGZAG, EVEN, 32, 8, 128, 512, 0, 0, 2, QUICK | ON_COMM | ON_SECOND},
-    {"alibi", GATHER, 8, ZIGZAG, EVEN, 16, 16, 64, 512, 0, 0, 2, LOSSES},
+    {"alibi", GATHER, 8, ZIGZAG, EVEN, 16, 16, 64, 512, 0, 0, 2, FAULTS},
     {"full", GATHER, 4, CONTIGUOUS, UNEVEN, 16, 16, 64, 1024, 0, 0, 2, 0},
     {"sliding_window", GATHER, 8, CONTIGUOUS, UNEVEN, 16, 16, 128, 512, 0, 0, 2, ON_COMM},
     {"document", GATHER, 4, ZIGZAG, EVEN, 32, 8, 64, 1024, 0, 0, 2, ON_COMM | FEW_HEADS},
     {"softcap", GATHER, 4, CONTIGUOUS, EVEN, 16, 16, 64, 1024, 0, 0, 2, ON_SECOND},
     {"sinks", GATHER, 8, ZIGZAG, EVEN, 16, 16, 64, 512, 0, 0, 2, ON_COMM | ON_SECOND},
-    {"causal", RING, 8, ZIGZAG, EVEN, 32, 8, 128, 512, 0, 0, 2, QUICK | LOSSES | ON_COMM | ON_SECOND},
+    {"causal", RING, 8, ZIGZAG, EVEN, 32, 8, 128, 512, 0, 0, 2, QUICK | FAULTS | ON_COMM | ON_SECOND},
     {"causal", RING, 4, CONTIGUOUS, EVEN, 16, 16, 64, 2048, 0, 0, 2, ON_SECOND},
     {"document", RING, 8, CONTIGUOUS, UNEVEN, 32, 8, 64, 512, 0, 0, 2, 0},
     {"softcap", RING, 4, ZIGZAG, EVEN, 16, 16, 64, 1024, 0, 0, 2, ON_COMM | ON_SECOND | MERGED},
     {"sinks", RING, 8, CONTIGUOUS, UNEVEN, 16, 16, 64, 512, 0, 0, 2, QUICK | ON_COMM},
     {"sliding_window", RING, 8, ZIGZAG, EVEN, 16, 16, 128, 512, 0, 0, 2, ON_COMM},
     {"causal", HEADS, 8, CONTIGUOUS, UNEVEN, 32, 8, 128, 512, 0, 0, 2, QUICK},
-    {"causal", HEADS, 8, ZIGZAG, EVEN, 16, 16, 64, 512, 0, 0, 2, LOSSES | ON_COMM},
+    {"causal", HEADS, 8, ZIGZAG, EVEN, 16, 16, 64, 512, 0, 0, 2, FAULTS | ON_COMM},
     {"sinks", HEADS, 4, ZIGZAG, EVEN, 16, 16, 64, 1024, 0, 0, 2, ON_COMM},
     {"causal", HEADS, 8, CONTIGUOUS, EVEN, 16, 16, 64, 512, 0, 0, 2, PACKED_CALL},
     {"sliding_window", HEADS, 4, CONTIGUOUS, UNEVEN, 16, 16, 128, 1024, 0, 0, 2, 0},
     {"causal", KEYS, 8, CONTIGUOUS, UNEVEN, 32, 8, 128, 2048, 1, 0, 1, QUICK},
-    {"causal", KEYS, 8, CONTIGUOUS, EVEN, 16, 16, 64, 1024, 5, 0, 2, LOSSES},
+    {"causal", KEYS, 8, CONTIGUOUS, EVEN, 16, 16, 64, 1024, 5, 0, 2, FAULTS},
     {"sinks", KEYS, 4, CONTIGUOUS, UNEVEN, 16, 16, 64, 1024, 33, 0, 2, 0},
     {"causal", KEYS, 8, INTERLEAVED, UNEVEN, 32, 8, 128, 2048, 1, 16, 1, QUICK},
     {"sliding_window", KEYS, 8, INTERLEAVED, UNEVEN, 16, 16, 128, 1024, 3, 64, 2, 0},
     {"document", KEYS, 4, INTERLEAVED, UNEVEN, 32, 8, 64, 1024, 2, 1, 1, 0},
-    {"gated_delta", STATES, 8, CONTIGUOUS, EVEN, 16, 16, 128, 512, 0, 0, 2, QUICK | LOSSES},
+    {"gated_delta", STATES, 8, CONTIGUOUS, EVEN, 16, 16, 128, 512, 0, 0, 2, QUICK | FAULTS},
     {"gated_delta", STATES, 8, CONTIGUOUS, EVEN, 16, 16, 128, 512, 0, 0, 1, PARALLEL},
     {"gated_delta", STATES, 4, CONTIGUOUS, UNEVEN, 16, 8, 64, 1024, 0, 0, 2, 0},
     {"kda", STATES, 8, CONTIGUOUS, UNEVEN, 16, 16, 64, 512, 0, 0, 2, 0},
@@ -92,12 +92,12 @@ static bool run_one_rank(struct problem *p, lathe_pass pass, const struct side *
 /* ---- all ranks --------------------------------------------------------------------------------------------
  */
 
-struct round { /* a launch of all ranks */
+struct ranks_launch { /* a launch of all ranks */
     const struct problem *p;
     lathe_pass pass;
     const struct side *side;
-    struct wire *wire;
-    enum loss loss;
+    struct thread_transport *transport;
+    enum message_fault fault;
     pthread_mutex_t lock;
     double *share[MOST_VALUES]; /* of values that are shares: the sum over ranks */
     double worst;
@@ -105,8 +105,8 @@ struct round { /* a launch of all ranks */
     char why[640];
 };
 
-struct seat {
-    struct round *round;
+struct rank_thread {
+    struct ranks_launch *launched;
     int rank;
     lathe_stream stream, comm, second;
     struct call_of_rank call;
@@ -114,7 +114,7 @@ struct seat {
     void *workspace;
 };
 
-static void note(struct round *t, int rank, bool failed, const char *why)
+static void record_failure(struct ranks_launch *t, int rank, bool failed, const char *why)
 {
     (void)pthread_mutex_lock(&t->lock);
     if (!t->wrong && !t->failed) {
@@ -131,14 +131,14 @@ static lathe_status no_memory(lathe_error *err)
     return err->status = LATHE_MEMORY;
 }
 
-/* A buffer that a message was dropped for holds what was there, which is 0 where memory is new. Two launches,
-   one behind the other: the second one may not overwrite what others still read. */
-static lathe_status launch(struct seat *s, lathe_error *err)
+/* The workspace begins with NaNs, or with zeros where a message is dropped, so that numbers are wrong and not
+   NaN. The second launch behind the first may not overwrite what others still read. */
+static lathe_status launch(struct rank_thread *s, lathe_error *err)
 {
     enum { POISON = 0xFF };
-    const struct round *t = s->round;
+    const struct ranks_launch *t = s->launched;
     const struct device *device = t->side->device;
-    const lathe_transport transport = wire_end(t->wire, s->rank);
+    const lathe_transport transport = thread_transport_of(t->transport, s->rank);
     const lathe_dist_options options = problem_options(t->p, s->comm, s->second);
     lathe_status status = lathe_dist_create(&s->dist, t->side->ctx, t->p->spec, t->pass, &transport, &options,
                                             s->call.arg, s->call.n, err);
@@ -147,10 +147,10 @@ static lathe_status launch(struct seat *s, lathe_error *err)
     }
     const size_t bytes = lathe_dist_workspace_size(s->dist);
     s->workspace = device_alloc(device, bytes);
-    if (!s->workspace || !device_fill(device, s->workspace, t->loss ? 0 : POISON, bytes)) {
+    if (!s->workspace || !device_fill(device, s->workspace, t->fault ? 0 : POISON, bytes)) {
         return no_memory(err);
     }
-    const int launches = t->loss || device_is_dry(device) ? 1 : 2;
+    const int launches = t->fault || device_is_dry(device) ? 1 : 2;
     for (int i = 0; i < launches && status == LATHE_OK; i++) {
         status = lathe_dist_launch(s->dist, s->call.arg, s->call.n, s->workspace, s->stream, err);
     }
@@ -191,15 +191,16 @@ static struct tensor tensor_of(const struct call_of_rank *call, int k)
 }
 
 /* What is in t->bytes against what one rank has in `expected`. */
-static void compare(struct round *round, int rank, const struct tensor *t, const unsigned char *expected)
+static void compare(struct ranks_launch *launched, int rank, const struct tensor *t,
+                    const unsigned char *expected)
 {
-    const struct test_case c = case_of(round->p, round->pass);
+    const struct test_case c = case_of(launched->p, launched->pass);
     double *value = malloc(((size_t)t->count + 1) * sizeof *value);
     char why[512];
     double worst = 0.0;
     double sum = 0.0;
     if (!value) {
-        note(round, rank, true, "out of host memory");
+        record_failure(launched, rank, true, "out of host memory");
         return;
     }
     for (int64_t i = 0; i < t->count; i++) {
@@ -208,48 +209,48 @@ static void compare(struct round *round, int rank, const struct tensor *t, const
     }
     const struct spread spread = {.least = LEFT * sqrt(sum / (double)(t->count > 0 ? t->count : 1))};
     if (result_compare(t, value, &spread, &c, &worst, why, sizeof why)) {
-        note(round, rank, false, why);
+        record_failure(launched, rank, false, why);
     }
-    (void)pthread_mutex_lock(&round->lock);
-    round->worst = worst > round->worst ? worst : round->worst;
-    (void)pthread_mutex_unlock(&round->lock);
+    (void)pthread_mutex_lock(&launched->lock);
+    launched->worst = worst > launched->worst ? worst : launched->worst;
+    (void)pthread_mutex_unlock(&launched->lock);
     free(value);
 }
 
-static void add_share(struct round *round, int k, const struct tensor *t)
+static void add_share(struct ranks_launch *launched, int k, const struct tensor *t)
 {
-    (void)pthread_mutex_lock(&round->lock);
-    if (!round->share[k]) {
-        round->share[k] = calloc((size_t)t->count + 1, sizeof(double));
+    (void)pthread_mutex_lock(&launched->lock);
+    if (!launched->share[k]) {
+        launched->share[k] = calloc((size_t)t->count + 1, sizeof(double));
     }
-    for (int64_t i = 0; i < t->count && round->share[k]; i++) {
-        round->share[k][i] += dtype_get(t->dtype, t->bytes, i);
+    for (int64_t i = 0; i < t->count && launched->share[k]; i++) {
+        launched->share[k][i] += dtype_get(t->dtype, t->bytes, i);
     }
-    (void)pthread_mutex_unlock(&round->lock);
+    (void)pthread_mutex_unlock(&launched->lock);
 }
 
-static void check_result(struct seat *s, int k)
+static void check_result(struct rank_thread *s, int k)
 {
-    struct round *round = s->round;
+    struct ranks_launch *launched = s->launched;
     struct tensor t = tensor_of(&s->call, k);
     unsigned char *expected = malloc(s->call.size[k] + 1);
     t.bytes = malloc(s->call.size[k] + 1);
     if (!expected || !t.bytes ||
-        !device_download(round->side->device, t.bytes, s->call.arg[k].data, s->call.size[k])) {
-        note(round, s->rank, true, expected && t.bytes ? device_error() : "out of host memory");
+        !device_download(launched->side->device, t.bytes, s->call.arg[k].data, s->call.size[k])) {
+        record_failure(launched, s->rank, true, expected && t.bytes ? device_error() : "out of host memory");
     } else if (s->call.of[k]->is_share) {
-        add_share(round, k, &t);
+        add_share(launched, k, &t);
     } else {
-        problem_part(round->p, s->call.of[k], s->rank, expected);
-        compare(round, s->rank, &t, expected);
+        problem_part(launched->p, s->call.of[k], s->rank, expected);
+        compare(launched, s->rank, &t, expected);
     }
     free(expected);
     free(t.bytes);
 }
 
-static void seat_close(struct seat *s)
+static void rank_close(struct rank_thread *s)
 {
-    const struct device *device = s->round->side->device;
+    const struct device *device = s->launched->side->device;
     lathe_dist_destroy(s->dist);
     device_free(device, s->workspace);
     call_of_rank_free(device, &s->call);
@@ -258,10 +259,10 @@ static void seat_close(struct seat *s)
     device_stream_free(device, s->second);
 }
 
-static void *run_seat(void *argument)
+static void *run_rank(void *argument)
 {
-    struct seat *s = argument;
-    struct round *t = s->round;
+    struct rank_thread *s = argument;
+    struct ranks_launch *t = s->launched;
     const struct device *device = t->side->device;
     lathe_error err = {0};
     const bool bound = device_bind(device);
@@ -276,9 +277,9 @@ static void *run_seat(void *argument)
         status = no_memory(&err);
     }
     if (status != LATHE_OK) {
-        const lathe_transport transport = wire_end(t->wire, s->rank);
+        const lathe_transport transport = thread_transport_of(t->transport, s->rank);
         transport.fail(transport.user, status, err.text);
-        note(t, s->rank, true, err.text);
+        record_failure(t, s->rank, true, err.text);
     }
     for (int k = 0; k < s->call.n && status == LATHE_OK; k++) {
         if (s->call.of[k]->written[t->pass]) {
@@ -288,42 +289,43 @@ static void *run_seat(void *argument)
     return NULL;
 }
 
-static void compare_shares(struct round *round, const struct seat *s)
+static void compare_shares(struct ranks_launch *launched, const struct rank_thread *s)
 {
     for (int k = 0; k < s->call.n; k++) {
         struct tensor t = tensor_of(&s->call, k);
-        if (round->share[k] && (t.bytes = malloc(s->call.size[k] + 1)) != NULL) {
+        if (launched->share[k] && (t.bytes = malloc(s->call.size[k] + 1)) != NULL) {
             for (int64_t i = 0; i < t.count; i++) {
-                dtype_put(t.dtype, t.bytes, i, dtype_round(t.dtype, round->share[k][i]));
+                dtype_put(t.dtype, t.bytes, i, dtype_round(t.dtype, launched->share[k][i]));
             }
-            compare(round, WHOLE, &t, s->call.of[k]->bytes);
+            compare(launched, WHOLE, &t, s->call.of[k]->bytes);
             free(t.bytes);
         }
-        free(round->share[k]);
+        free(launched->share[k]);
     }
 }
 
 /* Buffers are there until all ranks have read what is theirs. */
-static void run_ranks(struct round *round)
+static void run_ranks(struct ranks_launch *launched)
 {
     pthread_t thread[MOST_RANKS];
-    struct seat seat[MOST_RANKS];
+    struct rank_thread threads[MOST_RANKS];
     lathe_error err = {0};
-    const int ranks = round->p->c->ranks;
+    const int ranks = launched->p->c->ranks;
     int started = 0;
-    memset(seat, 0, sizeof seat);
-    (void)pthread_mutex_init(&round->lock, NULL);
-    round->wire = wire_open(round->side->device, round->side->ctx, ranks, round->loss, &err);
-    if (!round->wire) {
-        note(round, WHOLE, true, err.text);
+    memset(threads, 0, sizeof threads);
+    (void)pthread_mutex_init(&launched->lock, NULL);
+    launched->transport =
+        thread_transport_open(launched->side->device, launched->side->ctx, ranks, launched->fault, &err);
+    if (!launched->transport) {
+        record_failure(launched, WHOLE, true, err.text);
     }
-    for (int r = 0; r < ranks && round->wire; r++) {
-        seat[r].round = round;
-        seat[r].rank = r;
-        if (pthread_create(&thread[r], NULL, run_seat, &seat[r]) != 0) {
-            const lathe_transport transport = wire_end(round->wire, r);
+    for (int r = 0; r < ranks && launched->transport; r++) {
+        threads[r].launched = launched;
+        threads[r].rank = r;
+        if (pthread_create(&thread[r], NULL, run_rank, &threads[r]) != 0) {
+            const lathe_transport transport = thread_transport_of(launched->transport, r);
             transport.fail(transport.user, LATHE_MEMORY, "no thread for it");
-            note(round, r, true, "no thread for it");
+            record_failure(launched, r, true, "no thread for it");
             break;
         }
         started++;
@@ -332,13 +334,13 @@ static void run_ranks(struct round *round)
         (void)pthread_join(thread[r], NULL);
     }
     if (started == ranks) {
-        compare_shares(round, &seat[0]);
+        compare_shares(launched, &threads[0]);
     }
     for (int r = 0; r < started; r++) {
-        seat_close(&seat[r]);
+        rank_close(&threads[r]);
     }
-    wire_close(round->wire);
-    (void)pthread_mutex_destroy(&round->lock);
+    thread_transport_close(launched->transport);
+    (void)pthread_mutex_destroy(&launched->lock);
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------
@@ -361,25 +363,26 @@ static void name_case(const struct ranks_case *c, char *out, size_t size)
 }
 
 /* Parts that scheme keys leaves are merged whatever their order is, and sums have none. */
-static bool is_seen(const struct ranks_case *c, enum loss loss)
+static bool is_seen(const struct ranks_case *c, enum message_fault fault)
 {
-    return loss == LOSS_DROP || c->scheme != KEYS;
+    return fault == MESSAGE_DROPPED || c->scheme != KEYS;
 }
 
-static void check_losses(const struct problem *p, lathe_pass pass, const struct side *side, const char *name,
+static void check_faults(const struct problem *p, lathe_pass pass, const struct side *side, const char *name,
                          struct totals *totals)
 {
-    static const char *const LOSS[] = {"", "a dropped message", "swapped shards"};
-    for (int loss = LOSS_DROP; loss <= LOSS_SWAP; loss++) {
-        struct round round = {.p = p, .pass = pass, .side = side, .loss = (enum loss)loss};
+    static const char *const FAULT[] = {"", "a dropped message", "swapped shards"};
+    for (int fault = MESSAGE_DROPPED; fault <= MESSAGES_SWAPPED; fault++) {
+        struct ranks_launch launched = {
+            .p = p, .pass = pass, .side = side, .fault = (enum message_fault)fault};
         char text[1100];
-        if (!is_seen(p->c, round.loss)) {
+        if (!is_seen(p->c, launched.fault)) {
             continue;
         }
-        run_ranks(&round);
-        const bool seen = round.wrong && !round.failed;
+        run_ranks(&launched);
+        const bool seen = launched.wrong && !launched.failed;
         (void)snprintf(text, sizeof text, "%s, %s: %s is %s%s", name, pass ? "backward" : "forward",
-                       LOSS[loss], seen ? "found: " : "not found ", round.why);
+                       FAULT[fault], seen ? "found: " : "not found ", launched.why);
         verdict(totals, seen, "ranks", text);
     }
 }
@@ -396,16 +399,17 @@ static void run_case(const struct ranks_case *c, const struct side *side, struct
     name_case(c, name, sizeof name);
     used = (size_t)snprintf(said, sizeof said, "%s:%s", name, good ? "" : err.text);
     for (int pass = 0; pass < c->passes && good; pass++) {
-        struct round round = {.p = &p, .pass = (lathe_pass)pass, .side = side};
-        good = run_one_rank(&p, round.pass, side, &err);
+        struct ranks_launch launched = {.p = &p, .pass = (lathe_pass)pass, .side = side};
+        good = run_one_rank(&p, launched.pass, side, &err);
         if (good) {
-            run_ranks(&round);
+            run_ranks(&launched);
         }
-        good = good && !round.wrong && !round.failed;
+        good = good && !launched.wrong && !launched.failed;
         used += (size_t)snprintf(said + used, used < sizeof said ? sizeof said - used : 0, " %s %.2f%s%s",
-                                 PASS[pass], round.worst, good ? "" : ": ", *err.text ? err.text : round.why);
-        if (good && (c->how & LOSSES)) {
-            check_losses(&p, round.pass, side, name, totals);
+                                 PASS[pass], launched.worst, good ? "" : ": ",
+                                 *err.text ? err.text : launched.why);
+        if (good && (c->how & FAULTS)) {
+            check_faults(&p, launched.pass, side, name, totals);
         }
     }
     verdict(totals, good, "ranks", said);

@@ -13,7 +13,7 @@ enum { MOST_VALUES = 20, WHOLE = -1 };
 enum cut { CUT_EVEN, CUT_UNEVEN /* one rank of four has no tokens */ };
 enum how {
     QUICK = 1,         /* it is of the quick form, too */
-    LOSSES = 2,        /* it is run with messages that go wrong, too */
+    FAULTS = 2,        /* it is run with messages that go wrong, too */
     ON_COMM = 4,       /* options.comm_stream */
     ON_SECOND = 8,     /* options.second_compute_stream */
     FEW_HEADS = 16,    /* options.heads_at_once = 2 */

@@ -12,14 +12,14 @@ enum { MOST_RANKS = 8 };
 
 /* What goes wrong on purpose: the first message of the last rank but one to the last one is not copied; or
    ranks from 2 on get what rank 1 sends where rank 0's is expected, and the other way round. */
-enum loss { LOSS_NONE, LOSS_DROP, LOSS_SWAP };
+enum message_fault { MESSAGE_WHOLE, MESSAGE_DROPPED, MESSAGES_SWAPPED };
 
-struct wire;
+struct thread_transport;
 /* NULL: err says why. All ranks have ended their calls, and their streams are done, when it is closed. */
-struct wire *wire_open(const struct device *device, lathe_ctx *ctx, int ranks, enum loss loss,
-                       lathe_error *err);
-void wire_close(struct wire *wire);
+struct thread_transport *thread_transport_open(const struct device *device, lathe_ctx *ctx, int ranks,
+                                               enum message_fault fault, lathe_error *err);
+void thread_transport_close(struct thread_transport *transport);
 /* One rank's end, which belongs to one thread at a time. */
-lathe_transport wire_end(struct wire *wire, int rank);
+lathe_transport thread_transport_of(struct thread_transport *transport, int rank);
 
 #endif

@@ -58,13 +58,24 @@ static void tile_of(const char *spec, const char *problem_text, char out[24])
     snprintf(out, 24, "%s", status == LATHE_OK ? plan.tile : "");
 }
 
+struct planned { /* a spec and a problem, and the tile that is to be theirs on a H100 */
+    const char *spec, *problem, *tile;
+};
+
+static void check_tiles(const struct planned *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char tile[24];
+        tile_of(row[i].spec, row[i].problem, tile);
+        CHECK_STR(tile, row[i].tile);
+    }
+}
+
 /* Where tiles are so few that multiprocessors would wait, they are lower; else, and where nobody knows how
    many there are or a row may not depend on its batch, they are what they are for many. */
 TEST(few_tiles_are_lower)
 {
-    static const struct {
-        const char *spec, *problem, *tile;
-    } row[] = {
+    static const struct planned row[] = {
         {"full", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "128x128s2w8"},
         {"causal", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "128x128s2w8"},
         {"causal", "dtype=bf16,d=128,b=1,h=16,q=1024,kv=1024", "64x128s2w4"},
@@ -76,30 +87,20 @@ TEST(few_tiles_are_lower)
         {"full", "dtype=bf16,d=128,b=1,seqs=4,h=16,q=2048", "192x80s3w12"},
         {"sliding_window", "dtype=bf16,d=128,b=1,h=16,q=2048,kv=2048", "192x64s4w12"},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        char tile[24];
-        tile_of(row[i].spec, row[i].problem, tile);
-        CHECK_STR(tile, row[i].tile);
-    }
+    check_tiles(row, sizeof row / sizeof *row);
 }
 
 /* Longer steps come with lower tiles, of which one more round costs more than they save. */
 TEST(longer_steps_make_no_round_more)
 {
-    static const struct {
-        const char *spec, *problem, *tile;
-    } row[] = {
+    static const struct planned row[] = {
         {"full", "dtype=bf16,d=64,b=1,h=16,q=8192,kv=8192", "256x64s4w16"},
         {"full", "dtype=bf16,d=64,b=2,h=32,q=8192,kv=8192", "192x128s3w12"},
         {"full", "dtype=bf16,d=64,b=1,h=32,q=16384,kv=16384", "192x128s3w12"},
         {"full", "dtype=bf16,d=64,q=16384,kv=16384", "192x128s3w12"},
         {"causal", "dtype=bf16,d=64,b=2,h=32,q=8192,kv=8192", "256x64s4w16"},
     };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        char tile[24];
-        tile_of(row[i].spec, row[i].problem, tile);
-        CHECK_STR(tile, row[i].tile);
-    }
+    check_tiles(row, sizeof row / sizeof *row);
 }
 
 /* Kernels are told apart by what lengths ask for: equal bits, one tile. */
