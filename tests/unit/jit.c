@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cpu_time.h"
 #include "pretended.h"
 
 TEST(lengths_and_repeats_do_not_compile)
@@ -312,40 +312,44 @@ TEST(optional_arguments)
     lathe_ctx_destroy(ctx);
 }
 
-static double cpu_us(void)
+struct repeated {
+    lathe_ctx *ctx;
+    lathe_spec *spec;
+    lathe_kernel *kernel;
+    struct call call;
+};
+
+static void get_again(void *data)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+    struct repeated *r = data;
+    lathe_kernel *again;
+    lathe_error err;
+    CHECK_EQ(lathe_kernel_get(&again, r->ctx, r->spec, LATHE_FORWARD, r->call.arg, 2, &err), LATHE_OK);
+    lathe_kernel_release(again);
+}
+
+static void launch_again(void *data)
+{
+    struct repeated *r = data;
+    lathe_error err;
+    CHECK_EQ(lathe_launch(r->kernel, r->call.arg, 2, NULL, NULL, &err), LATHE_OK);
 }
 
 /* The host's share of a repeated get and of a launch, without the driver's. */
 TEST(host_cost)
 {
-    enum { ROUNDS = 20000, SLOW = 10 }; /* sanitizers and loaded machines */
     struct messages m;
-    struct call c;
-    lathe_error err;
-    lathe_ctx *ctx = fake_ctx(&m);
-    lathe_spec *spec = load("softmax");
-    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
-    make_call(&c, 100, 1024, LATHE_BF16);
-    const double begin = cpu_us();
-    for (int i = 0; i < ROUNDS; i++) {
-        lathe_kernel *again;
-        CHECK_EQ(lathe_kernel_get(&again, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_OK);
-        lathe_kernel_release(again);
-    }
-    const double middle = cpu_us();
-    for (int i = 0; i < ROUNDS; i++)
-        CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
-    const double end = cpu_us();
-    printf("  get %.3f us, launch %.3f us\n", (middle - begin) / ROUNDS, (end - middle) / ROUNDS);
-    CHECK((middle - begin) / ROUNDS < 2.0 * SLOW);
-    CHECK((end - middle) / ROUNDS < 5.0 * SLOW);
-    lathe_kernel_release(kernel);
-    lathe_spec_destroy(spec);
-    lathe_ctx_destroy(ctx);
+    struct repeated r = {.ctx = fake_ctx(&m), .spec = load("softmax")};
+    r.kernel = get(r.ctx, r.spec, 100, 1024, LATHE_BF16);
+    make_call(&r.call, 100, 1024, LATHE_BF16);
+    const double get_us = best_cpu_us(get_again, &r);
+    const double launch_us = best_cpu_us(launch_again, &r);
+    printf("  get %.3f us, launch %.3f us\n", get_us, launch_us);
+    CHECK_CPU_US(get_us, 10.0);
+    CHECK_CPU_US(launch_us, 10.0);
+    lathe_kernel_release(r.kernel);
+    lathe_spec_destroy(r.spec);
+    lathe_ctx_destroy(r.ctx);
 }
 
 /* ---- the host device, through the public API ------------------------------------------------------ */
