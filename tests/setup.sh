@@ -56,6 +56,10 @@ setup_configure() {
     setup_folder=$1
     shift
     mkdir -p "$setup_folder"
+    # Where nobody debugs, lines of a backtrace are enough: gcc takes a sixth less time.
+    if [ -n "${CI:-}" ]; then
+        set -- "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" "$@"
+    fi
     if have ccache; then
         export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
         set -- "$@" -DCMAKE_C_COMPILER_LAUNCHER=ccache
