@@ -24,7 +24,7 @@
 
 struct deriver {
     struct ir *ir;
-    const struct backward_wanted *wish;
+    const struct backward_wanted *wanted;
     struct backward *out;
     char *why;
     bool failed;
@@ -103,7 +103,7 @@ static int adjoint_of(struct deriver *d, const struct diff_result *g, int which)
 static bool is_wanted(const struct deriver *d, int leaf)
 {
     const struct ir_node *n = &d->ir->node[leaf];
-    return n->op != OP_PARAM && d->wish->input[n->index];
+    return n->op != OP_PARAM && d->wanted->input[n->index];
 }
 
 static void site_add(struct deriver *d, struct site_list *list, int leaf, int value)
@@ -509,7 +509,7 @@ static int derive_online(struct deriver *d)
     const int direct = adjoint_of(d, &g, LEAF_S);
     for (int k = 0; k < ir->n_finals; k++) {
         worth[k] = row_sum(d, k, adjoint_of(d, &g, LEAF_FINAL + k));
-        if (d->wish->seed[k])
+        if (d->wanted->seed[k])
             worth[k] = plus(d, worth[k], param(d, LEAF_DFINAL + k));
     }
     diff_free(&g);
@@ -590,10 +590,10 @@ static void derive_stage(struct deriver *d, const struct ir_stage *stage, struct
 /* ---- doors ------------------------------------------------------------------------------------------- */
 
 // `why` is written by what it is handed to.
-bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, struct backward *out,
+bool backward_derive_online(struct ir *ir, const struct backward_wanted *wanted, struct backward *out,
                             char *why) // NOLINT(readability-non-const-parameter)
 {
-    struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};
+    struct deriver d = {.ir = ir, .wanted = wanted, .out = out, .why = why};
     *out = (struct backward){0};
     whole_row_states(&d);
     find_forms(&d);
@@ -603,9 +603,9 @@ bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, s
 }
 
 // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
-bool backward_derive(struct ir *ir, const struct backward_wanted *wish, struct backward *out, char *why)
+bool backward_derive(struct ir *ir, const struct backward_wanted *wanted, struct backward *out, char *why)
 {
-    struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};
+    struct deriver d = {.ir = ir, .wanted = wanted, .out = out, .why = why};
     *out = (struct backward){0};
     whole_row_states(&d);
     find_forms(&d);

@@ -40,9 +40,9 @@ void backward_wanted_make(const struct ir *ir, const struct signature *sig, cons
 
 enum { WHY_BYTES = 256 };
 /* Derive in ir's own pool, which grows. False: not expressible, and why: one sentence. */
-bool backward_derive(struct ir *ir, const struct backward_wanted *wish, struct backward *out, char *why);
+bool backward_derive(struct ir *ir, const struct backward_wanted *wanted, struct backward *out, char *why);
 /* The same of the online function alone: everything is from LEAF_S, ds is dL/ds of it, factor is 1. */
-bool backward_derive_online(struct ir *ir, const struct backward_wanted *wish, struct backward *out,
+bool backward_derive_online(struct ir *ir, const struct backward_wanted *wanted, struct backward *out,
                             char *why);
 /* backward_split.c: after backward_derive, before lowering. False: memory ran out. */
 bool backward_split(struct ir *ir, struct backward *b);
@@ -93,8 +93,9 @@ lathe_status backward_measure(const struct ir *w, const struct signature *sig, c
 /* Is an element of an input's gradient a sum? Not where every pair, by its batch, head, row and key, has its
  * own. */
 bool backward_shares_elements(const struct ir *ir, const struct backward *b, int input);
-/* False: why sums that do not depend on their order would not fit. `wish`: the gradients that are wanted. */
-bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wish,
+/* False: why sums that do not depend on their order would not fit. `wanted`: of which inputs gradients are.
+ */
+bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wanted,
                        char *why);
 
 #endif

@@ -188,7 +188,7 @@ bool backward_shares_elements(const struct ir *ir, const struct backward *b, int
     return n > 0;
 }
 
-bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wish,
+bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wanted,
                        char *why)
 {
     for (int i = 0; i < ir->n_inputs; i++) {
@@ -199,7 +199,7 @@ bool backward_sums_fit(const struct ir *ir, const struct backward *b, const stru
             rows |= in->dim[d].sym == SYM_Q;
             keys |= in->dim[d].sym == SYM_KV || in->dim[d].sym == SYM_ALL_KV;
         }
-        if (!wish->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
+        if (!wanted->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
             continue;
         snprintf(
             why, WHY_BYTES,

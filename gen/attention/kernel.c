@@ -200,7 +200,7 @@ static lathe_status measure_pairs(struct kernel_request *r, struct attention_ker
 
 static lathe_status lower_backward(struct kernel_request *r, struct attention_kernel *k)
 {
-    struct backward_wanted wish;
+    struct backward_wanted wanted;
     bool saves_states = false;
     lathe_status status =
         attention_lower_backward(r->ir, r->sig, r->problem, &k->backward, &k->back, r->refused);
@@ -209,8 +209,8 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
     k->runs_forward = backward_runs_forward(r->ir, r->sig, r->problem, &k->back);
     if (!places_sums_fit(r->ir, r->sig, r->problem, &k->back, r->refused))
         return LATHE_OK;
-    backward_wanted_make(r->ir, r->sig, r->problem, &wish);
-    if (r->problem->deterministic && !backward_sums_fit(k->backward, &k->back, &wish, r->refused))
+    backward_wanted_make(r->ir, r->sig, r->problem, &wanted);
+    if (r->problem->deterministic && !backward_sums_fit(k->backward, &k->back, &wanted, r->refused))
         return LATHE_OK;
     status = measure_pairs(r, k);
     if (status != LATHE_OK)

@@ -174,14 +174,14 @@ static bool save_states(struct ir *w, const struct backward *b, char *why)
 }
 
 /* Derived, taken apart, rewritten. False: why says why, or the pool has failed. */
-static bool derive_and_rewrite(struct rewriter *r, const struct backward_wanted *wish, struct backward *back,
-                               char *why)
+static bool derive_and_rewrite(struct rewriter *r, const struct backward_wanted *wanted,
+                               struct backward *back, char *why)
 {
     ir_log_begin(r->w, "backward kernel");
     move_places(r->w, r->problem);
     toeplitz_gather(r->w);
     ir_passed(r->w, "toeplitz");
-    if (!backward_derive(r->w, wish, back, why))
+    if (!backward_derive(r->w, wanted, back, why))
         return false;
     places_count_rows(r->w, back, r->problem);
     backward_finish(r->w, back);
@@ -201,12 +201,12 @@ lathe_status attention_lower_backward(const struct ir *ir, const struct signatur
                                       char *why)
 {
     struct rewriter r;
-    struct backward_wanted wish;
-    backward_wanted_make(ir, sig, problem, &wish);
+    struct backward_wanted wanted;
+    backward_wanted_make(ir, sig, problem, &wanted);
     if (!rewriter_open(&r, ir, sig, problem))
         return LATHE_MEMORY;
     *why = '\0';
-    const bool ok = derive_and_rewrite(&r, &wish, back, why);
+    const bool ok = derive_and_rewrite(&r, &wanted, back, why);
     const lathe_status status = rewriter_close(&r, out);
     if (status == LATHE_UNSUPPORTED)
         snprintf(why, WHY_BYTES, IR_TOO_LARGE, IR_MAX_NODES);

@@ -82,13 +82,13 @@ static int adjoint_of_param(struct ir *ir, const struct diff_result *g, int whic
     return ir_const(ir, 0, TYPE_F32);
 }
 
-static bool list_sites(struct ir *ir, const struct diff_result *g, bool sums, const bool *wish,
+static bool list_sites(struct ir *ir, const struct diff_result *g, bool sums, const bool *wanted,
                        struct site_list *out, char *why)
 {
     bool ok = true;
     for (int i = 0; i < g->n && ok; i++) {
         const struct ir_node *leaf = &ir->node[g->item[i].leaf];
-        if (leaf->op == OP_PARAM || !wish[leaf->index])
+        if (leaf->op == OP_PARAM || !wanted[leaf->index])
             continue;
         const int value = sums ? g->item[i].adjoint : without_reductions(ir, g->item[i].adjoint);
         if (value < 0)
@@ -99,7 +99,7 @@ static bool list_sites(struct ir *ir, const struct diff_result *g, bool sums, co
     return ok;
 }
 
-bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wish, struct stage_back *out,
+bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wanted, struct stage_back *out,
                     char *why)
 {
     const bool pair = stage->form != STAGE_ELEMENT;
@@ -112,12 +112,12 @@ bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wis
     out->root[1] = pair ? adjoint_of_param(ir, &g, LEAF_HI) : ir_const(ir, 0, TYPE_F32);
     out->value = adjoint_of_param(ir, &g, LEAF_V);
     out->has_value = !is_nothing(ir, out->value);
-    const bool ok = list_sites(ir, &g, true, wish, &out->site, why);
+    const bool ok = list_sites(ir, &g, true, wanted, &out->site, why);
     diff_free(&g);
     return ok;
 }
 
-bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wish,
+bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wanted,
                        struct site_list *out, int *element, char *why)
 {
     struct diff_result g;
@@ -126,7 +126,7 @@ bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bo
     if (!derive_roots(ir, fn->root, &seed, 1, &g, why))
         return false;
     *element = adjoint_of_param(ir, &g, LEAF_X);
-    const bool ok = list_sites(ir, &g, false, wish, out, why);
+    const bool ok = list_sites(ir, &g, false, wanted, out, why);
     diff_free(&g);
     return ok;
 }

@@ -16,10 +16,10 @@ struct text_buf;
 enum { SITES_WHY_BYTES = 256 };
 /* Of a stage, or of root 0 of a function with `seed` as its adjoint, without sums over what a leaf lacks;
    *element: the adjoint of LEAF_X.
-   `wish`: by input, whose gradients are wanted. False: not expressible, and why. */
-bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wish, struct stage_back *out,
+   `wanted`: by input, whether its gradient is. False: not expressible, and why. */
+bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wanted, struct stage_back *out,
                     char *why);
-bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wish,
+bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wanted,
                        struct site_list *out, int *element, char *why);
 /* After lowering: reads that became constants are gone, and forms are known, of what has no columns. */
 void sites_settle(const struct ir *ir, struct site_list *list);

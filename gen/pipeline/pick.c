@@ -48,7 +48,7 @@ bool plan_knows(const char *list, struct text_buf *known)
 }
 
 /* The templates that somebody asked for, where that concerns this kind and pass; else "". A name that no
-   template has concerns everything: a misspelt wish is refused. */
+   template has concerns everything: a misspelt name is refused. */
 static const char *names_asked(const struct kernel_request *r)
 {
     const char *list = r->device->template_name;
@@ -69,13 +69,13 @@ static const char *names_asked(const struct kernel_request *r)
 /* Does the template serve? Else says why not in `why`. */
 static bool row_ok(const struct template_row *t, const struct kernel_request *r, struct plan *out, char *why)
 {
-    const char *wish = names_asked(r);
+    const char *asked = names_asked(r);
     const int skip = r->skip ? *r->skip : 0;
     *out = (struct plan){.row = t, .bound_waits = t->unproven && !t->plain_waits};
     if (r->only && strcmp(r->only, t->name) != 0)
         snprintf(why, REASON_BYTES, "%s was measured", r->only);
-    else if (wish[0] && !is_named(wish, t->name))
-        snprintf(why, REASON_BYTES, "%s was asked for", wish);
+    else if (asked[0] && !is_named(asked, t->name))
+        snprintf(why, REASON_BYTES, "%s was asked for", asked);
     else if (t->pass != r->pass)
         snprintf(why, REASON_BYTES, "%s",
                  t->pass == LATHE_FORWARD    ? "computes the forward pass only"
@@ -90,11 +90,11 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
         snprintf(why, REASON_BYTES, "%s", r->refused);
     else if (!isa_serves(t->isa, r->device, why) || !plan_serves(r, t, why) || !t->ok(r, out, why))
         return false;
-    else if (t->unproven && !wish[0])
+    else if (t->unproven && !asked[0])
         snprintf(why, REASON_BYTES, "%s", t->unproven);
     else
         return true;
-    if (r->skip && t->unproven && !wish[0])
+    if (r->skip && t->unproven && !asked[0])
         *r->skip = skip; /* its rows do not count */
     return false;
 }
@@ -161,9 +161,9 @@ bool plan_measured(const struct kernel_request *r, const char *template_name, co
 {
     struct kernel_request one = *r;
     lathe_error reasons;
-    struct device wish = *r->device;
-    snprintf(wish.tile, sizeof wish.tile, "%s", tile);
-    one.device = &wish;
+    struct device with_tile = *r->device;
+    snprintf(with_tile.tile, sizeof with_tile.tile, "%s", tile);
+    one.device = &with_tile;
     one.only = template_name;
     return pick(&one, out, &reasons) == LATHE_OK;
 }

@@ -118,10 +118,10 @@ static int explain_choice(struct facts *f, const struct kernel_request *r, const
 static int explain(struct facts *f, const struct ir *ir, const struct options *o, const struct signature *sig,
                    const struct problem *p, const struct device *device)
 {
-    const struct device wish = device_asked(device, o);
+    const struct device asked = device_asked(device, o);
     struct kernel_request request;
     lathe_error err = {0};
-    if (kernel_open(&request, ir, o->pass, sig, p, &wish, &err) != LATHE_OK)
+    if (kernel_open(&request, ir, o->pass, sig, p, &asked, &err) != LATHE_OK)
         return complain_error(&err);
     facts_line(f, "%s\n", device->arch);
     facts_open(f, NULL, '{');

@@ -75,8 +75,8 @@ static void say_portable(const struct ir *ir, const struct options *o, const str
     for (int i = 0; i < o->n_archs; i++)
         own = own || isa_is_own(&o->arch[i]);
     for (int i = 0; i < (o->n_archs ? o->n_archs : 1) && !own; i++) {
-        const struct device wish = device_asked(o->n_archs ? &o->arch[i] : first, o);
-        (void)tool_say_portable(ir, o->pass, &problem, &wish, o->n_archs > 0);
+        const struct device asked = device_asked(o->n_archs ? &o->arch[i] : first, o);
+        (void)tool_say_portable(ir, o->pass, &problem, &asked, o->n_archs > 0);
     }
 }
 

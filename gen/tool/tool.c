@@ -290,12 +290,12 @@ int tool_source(const struct ir *ir, const struct options *o, const struct devic
 {
     struct signature sig;
     struct problem problem;
-    const struct device wish = device_asked(device, o);
+    const struct device asked = device_asked(device, o);
     lathe_error err = {0};
     memset(out, 0, sizeof *out);
     signature_make(ir, o->pass, &sig);
     lathe_status status = problem_parse_of(ir, &sig, o->problem, &problem, &err);
     if (status == LATHE_OK)
-        status = kernel_make_source(ir, o->pass, &sig, &problem, &wish, out, &err);
+        status = kernel_make_source(ir, o->pass, &sig, &problem, &asked, out, &err);
     return status == LATHE_OK ? CODE_OK : complain_error(&err);
 }

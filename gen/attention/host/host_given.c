@@ -58,11 +58,11 @@ static bool counts_here(const struct host_given *g, const struct host_call *call
 
 static bool derive(struct host_given *g, const struct host_call *call, char *why)
 {
-    struct backward_wanted wish;
-    backward_wanted_make(call->ir, call->sig, &call->problem, &wish);
+    struct backward_wanted wanted;
+    backward_wanted_make(call->ir, call->sig, &call->problem, &wanted);
     for (int m = 0; m < MOD_COUNT; m++)
         g->ir->mod[m].n_stages = 0; /* they are the host device's own matter */
-    if (!backward_derive_online(g->ir, &wish, &g->formulas, why) || !backward_split(g->ir, &g->formulas))
+    if (!backward_derive_online(g->ir, &wanted, &g->formulas, why) || !backward_split(g->ir, &g->formulas))
         return false;
     backward_finish(g->ir, &g->formulas);
     find_empty(g);
