@@ -93,8 +93,7 @@ lathe_status backward_measure(const struct ir *w, const struct signature *sig, c
 /* Is an element of an input's gradient a sum? Not where every pair, by its batch, head, row and key, has its
  * own. */
 bool backward_shares_elements(const struct ir *ir, const struct backward *b, int input);
-/* False: why sums that do not depend on their order would not fit. `wanted`: of which inputs gradients are.
- */
+/* False: why sums that do not depend on their order would not fit. `wanted`: whose gradients are. */
 bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wanted,
                        char *why);
 
