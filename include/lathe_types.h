@@ -148,7 +148,8 @@ typedef struct CUstream_st
  *     says, and kept elsewhere.
  *     With list = true every operand and result is an array of pointers to compact tensors, shape [tensors],
  *     in memory that the device reads (device, or pinned host memory; on the host device plain memory), and
- *     so is `lengths`, i32 [tensors]: their elements.
+ *     so is `lengths`, i32 [tensors]: their elements. A tensor that is written has no element in common with
+ *     another one, but that a result may lie where its alias of the same number does; the host device looks.
  *
  * Arguments of linear_attention (h_k heads of q and k, h % h_k == 0; t tokens; seqs sequences, as many as b
  *     unless cu is given):

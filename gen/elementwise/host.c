@@ -5,6 +5,7 @@
  * its alias does. Sums are in double and stored at the end; scratch is freed before the return.
  */
 #include "gen/elementwise/columns.h"
+#include "gen/elementwise/lists.h"
 #include "gen/host/host.h"
 #include "gen/ir/tensor.h"
 
@@ -87,6 +88,27 @@ static lathe_status open_tensors(struct elementwise *e, lathe_error *err)
         }
     }
     return LATHE_OK;
+}
+
+/* Every operand and result of a list spec is a list. An operand is written over where its result is left out.
+ */
+static lathe_status check_tensors(const struct elementwise *e, lathe_error *err)
+{
+    const struct ir_maps *maps = &e->ir->maps;
+    struct tensor_list list[MAX_TENSORS];
+    int n = 0;
+    for (int k = 0; k < maps->n_tensors; k++) {
+        const struct map_tensor *t = &maps->tensor[k];
+        const lathe_arg *over = t->alias >= 0 ? e->place[t->alias].arg : NULL;
+        if (!e->place[k].arg || e->place[k].arg == over || !maps->map[t->map].list)
+            continue;
+        list[n] = (struct tensor_list){t->name, e->place[k].arg, over, t->use == USE_STORE};
+        for (int i = 0; i < maps->n_tensors; i++)
+            list[n].is_written |= maps->tensor[i].alias == k && e->place[i].arg == e->place[k].arg;
+        n++;
+    }
+    return n == 0 ? LATHE_OK
+                  : check_tensor_lists(list, n, e->lengths->data, host_dim(e->call, SYM_TENSORS), err);
 }
 
 static void store_sums(const struct elementwise *e)
@@ -364,6 +386,8 @@ static lathe_status run(const struct host_call *call, const struct ir *ir, const
         n = host_elementwise_units(call);
     }
     lathe_status status = open_tensors(e, err);
+    if (status == LATHE_OK)
+        status = check_tensors(e, err);
     if (status == LATHE_OK)
         status = open_maps(e, err);
     for (int64_t i = 0; i < n && status == LATHE_OK; i++)

@@ -221,6 +221,57 @@ TEST(lists_of_no_tensors_have_no_memory_in_common)
     CHECK_HAS(err.text, "argument 'w': expected memory of its own, given some of that of 'p'");
 }
 
+/* Tied weights that are given twice, as two views, would be stepped twice at once. */
+TEST(tensors_of_lists_have_memory_of_their_own)
+{
+    enum { P, G, M, P_NEW, LISTS };
+    struct list *l[LISTS];
+    for (int i = 0; i < LISTS; i++) {
+        CHECK((l[i] = malloc(sizeof *l[i])) != NULL);
+        fill(l[i], (unsigned)i + 1, -1.0, 1.0);
+    }
+    float lr = 0.1f;
+    lathe_error err = {0};
+    lathe_arg args[] = {list_arg("p", l[P]), list_arg("g", l[G]), list_arg("m", l[M]),
+                        lengths_arg(),       number("lr", &lr),   list_arg("p_new", l[P_NEW])};
+    const struct {
+        int list, number, in, at, offset; /* tensor `number` of a list lies at an element of another one */
+        int n;                            /* arguments: with p_new, or without it */
+        const char *told;                 /* NULL: it may */
+    } row[] = {
+        {P, 0, P, 2, 510, 5,
+         "argument 'p': expected tensors with memory of their own, given tensor 0 in some of that "
+         "of tensor 2 of 'p'"},
+        {P, 0, P, 2, 513, 5, NULL},
+        {P, 1, P, 2, 0, 5, NULL}, /* no elements */
+        {G, 0, G, 2, 0, 5, NULL}, /* read alone */
+        {G, 2, P, 2, 0, 5,
+         "argument 'p': expected tensors with memory of their own, given tensor 2 in some of that of "
+         "tensor 2 of 'g'"},
+        {M, 3, P, 0, 2, 5,
+         "argument 'm': expected tensors with memory of their own, given tensor 3 in some of that of "
+         "tensor 0 of 'p'"},
+        {P_NEW, 2, P, 2, 0, 6, NULL}, /* its alias */
+        {P_NEW, 2, P, 2, 1, 6,
+         "argument 'p_new': expected tensors with memory of their own, given tensor 2 in some of "
+         "that of tensor 2 of 'p'"},
+        {P_NEW, 0, P, 4, 0, 6, "argument 'p_new'"},
+        {P_NEW, 4, G, 4, 0, 6, "argument 'p_new'"},
+        {P, 0, P, 2, 510, 6, NULL}, /* read alone, beside p_new */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        void **place = &l[row[i].list]->pointer[row[i].number];
+        void *before = *place;
+        *place = &l[row[i].in]->data[row[i].at][row[i].offset];
+        CHECK_EQ(run("lion", args, row[i].n, &err), row[i].told ? LATHE_ARG : LATHE_OK);
+        if (row[i].told)
+            CHECK_HAS(err.text, row[i].told);
+        *place = before;
+    }
+    for (int i = 0; i < LISTS; i++)
+        free(l[i]);
+}
+
 TEST(lists_are_bound_by_their_lengths)
 {
     struct list *p = malloc(sizeof *p);

@@ -240,3 +240,113 @@ def test_states_that_ask_for_another_rule_are_refused(kind, options, wanted):
 def test_numbers_that_make_no_step_are_refused(options, wanted):
     with pytest.raises(lathe.ArgumentError, match=wanted):
         lathe.torch.AdamW([torch.nn.Parameter(torch.ones(3))], **options)
+
+
+# ---- memory and groups -----------------------------------------------------------------------------------------------
+
+
+def parameters_of(*tensors):
+    made = [torch.nn.Parameter(t) for t in tensors]
+    for p in made:
+        p.grad = torch.ones_like(p)
+    return made
+
+
+OURS = pytest.mark.parametrize("kind", [lathe.torch.AdamW, lathe.torch.Lion])
+
+
+@OURS
+def test_parameters_that_share_memory_are_refused(kind):
+    """A launch steps all tensors at once: a tied weight that is given as two views would be stepped by both."""
+    base = torch.ones(4, 8, dtype=torch.float64)
+    for views in ((base, base.view(32)), (base, base.t()), (base.view(32)[:20], base.view(32)[19:]),
+                  (base.view(32), base.view(torch.float32))):  # fmt: skip
+        one, other = parameters_of(*views)
+        for groups in ([one, other], [{"params": [one]}, {"params": [other], "lr": 0.1}]):
+            before = base.clone()
+            optimizer = kind(groups)
+            with pytest.raises(lathe.ArgumentError, match="that have some in common; weights that are tied are given"):
+                optimizer.step()
+            same(base, before, 0)
+            assert optimizer.state[one]["step"] == 0
+    both = parameters_of(base.view(32)[:20], base.view(32)[20:])  # beside each other, as in one flat tensor
+    kind(both, lr=0.1).step()
+    with pytest.raises(lathe.ArgumentError, match="some in common"):  # another address than that of the first step
+        optimizer = kind(parameters_of(base, base.clone()), lr=0.1)
+        optimizer.step()
+        optimizer.param_groups[0]["params"][1].data = base
+        optimizer.step()
+
+
+@OURS
+def test_moments_and_gradients_that_share_memory_are_refused(kind):
+    p, other = parameters_of(torch.ones(8), torch.ones(8))
+    optimizer = kind([p, other])
+    optimizer.step()
+    p.grad = other.grad  # read alone
+    optimizer.step()
+    optimizer.state[other]["exp_avg"] = optimizer.state[p]["exp_avg"]
+    with pytest.raises(lathe.ArgumentError, match="given exp_avg of shape .8,. and exp_avg of shape"):
+        optimizer.step()
+    (p,) = parameters_of(torch.ones(8))
+    p.grad = p.detach()
+    with pytest.raises(lathe.ArgumentError, match="'p': expected tensors with memory of their own, .* tensor 0 of 'g'"):
+        kind([p]).step()
+
+
+@OURS
+@pytest.mark.parametrize("options, wanted", [
+    (dict(lr=-0.1), "lr and weight_decay >= 0, given -0.1"),
+    (dict(betas=(0.9, 1.0)), r"betas from 0 to below 1, given \(0.9, 1.0\)"),
+    (dict(maximize=True), "maximize is not served"),
+    (dict(amsgrad=True), "amsgrad is not served"),
+])  # fmt: skip
+def test_groups_that_ask_for_another_rule_are_refused(kind, options, wanted):
+    one, other = parameters_of(torch.ones(3), torch.ones(3))
+    with pytest.raises(lathe.LatheError, match=wanted):
+        kind([{"params": [one], **options}])
+    optimizer = kind([one])
+    with pytest.raises(lathe.LatheError, match=wanted):
+        optimizer.add_param_group({"params": [other], **options})
+    assert len(optimizer.param_groups) == 1
+    if "maximize" in options:
+        optimizer.param_groups[0].update(options)
+        with pytest.raises(lathe.UnsupportedError, match=wanted):
+            optimizer.step()
+
+
+def test_parameters_without_data_are_refused():
+    with pytest.raises(lathe.ArgumentError, match="parameters on a CPU or a CUDA device, given one on meta"):
+        lathe.torch.AdamW(parameters_of(torch.ones(3, device="meta"))).step()
+
+
+def test_parameters_that_are_sharded(tmp_path):
+    """A DTensor is stepped by the elements that a rank has; a gradient that lies otherwise is brought there."""
+    distributed = pytest.importorskip("torch.distributed")
+    tensor = pytest.importorskip("torch.distributed.tensor")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+
+        def run(kind):
+            whole = torch.linspace(-1, 1, 24, dtype=torch.float64).view(6, 4)
+            p = torch.nn.Parameter(tensor.distribute_tensor(whole, mesh, [tensor.Shard(0)]))
+            optimizer = kind([p], **OPTIONS)
+            for shift in range(3):
+                grad = waves(whole, shift)
+                p.grad = tensor.DTensor.from_local(grad, mesh, [tensor.Shard(0) if shift else tensor.Partial()])
+                optimizer.step()
+                optimizer.load_state_dict(optimizer.state_dict())
+            assert isinstance(optimizer.state[p]["exp_avg"], tensor.DTensor)
+            return p.detach().full_tensor()
+
+        by_both(run)
+        p = torch.nn.Parameter(tensor.distribute_tensor(torch.ones(4), mesh, [tensor.Shard(0)]))
+        y = p.square().sum()
+        y.backward(retain_graph=True)
+        optimizer = lathe.torch.AdamW([p])
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+    finally:
+        distributed.destroy_process_group()

@@ -7,6 +7,7 @@ made anew where an address has changed, as that of gradients may after zero_grad
 from __future__ import annotations
 
 import functools
+import sys
 from ctypes import c_float
 
 import torch
@@ -16,6 +17,7 @@ from .._arrays import HOST, check_memory, check_writable, mark_written
 from .._kernel import Call, Tensor, context_of
 from .._op import load
 from ._passes import CODES
+from ._register import PLAIN
 
 _op = functools.cache(load)
 
@@ -40,7 +42,7 @@ class _Launcher:
 
     def __init__(self, spec: str, names: tuple[str, ...], lists, addresses, scalars: tuple[str, ...], forms):
         self.forms = forms
-        self.moments = addresses[2:]
+        self.written = addresses[:1] + addresses[2:]
         self.device = device = lists[0][0].device
         self.index = HOST if device.type == "cpu" else device.index
         self.pointers = [_Pointers() for _ in lists]
@@ -80,21 +82,31 @@ class _ListOptimizer(torch.optim.Optimizer):
     scalars: tuple[str, ...]
 
     def __init__(self, params, defaults: dict):
-        self._need("lr and weight_decay >= 0", defaults, ("lr", "weight_decay"), lambda x: x >= 0)
-        self._need("eps >= 0", defaults, ("eps",), lambda x: x >= 0)
-        self._need("betas from 0 to below 1", defaults, ("betas",), lambda x: all(0 <= b < 1 for b in x))
+        self._check_numbers(defaults)
         super().__init__(params, defaults)
         self._launchers: dict[tuple, _Launcher] = {}
 
-    def _need(self, expected: str, defaults: dict, names, holds) -> None:
+    def add_param_group(self, param_group) -> None:
+        if isinstance(param_group, dict):  # what else it may be torch refuses
+            self._check_numbers(self.defaults | param_group)
+            self._check_group(param_group)
+        super().add_param_group(param_group)
+
+    def _check_numbers(self, group: dict) -> None:
+        self._need("lr and weight_decay >= 0", group, ("lr", "weight_decay"), lambda x: x >= 0)
+        self._need("eps >= 0", group, ("eps",), lambda x: x >= 0)
+        self._need("betas from 0 to below 1", group, ("betas",), lambda x: all(0 <= b < 1 for b in x))
+
+    def _need(self, expected: str, group: dict, names, holds) -> None:
         """NaN holds nowhere."""
-        given = [defaults[n] for n in names if n in defaults]
+        given = [group[n] for n in names if n in group]
         if not all(holds(x) for x in given):
             raise c.ArgumentError(f"{type(self).__name__}: expected {expected}, given {' and '.join(map(str, given))}")
 
     def __setstate__(self, state):
         """Of a copy, or from a file: launchers are made anew, for its own tensors."""
         for group in state["param_groups"]:
+            self._check_numbers(group)
             self._check_group(group)
         for one in state["state"].values():
             missing = [n for n in ("step", *self.moments) if one and n not in one]
@@ -108,7 +120,7 @@ class _ListOptimizer(torch.optim.Optimizer):
                 group.setdefault(name, value)
 
     def _check_group(self, group: dict) -> None:
-        """Of what torch's optimizers are told beside, and say so in what they save."""
+        """Of what torch's optimizers are told beside: in a group, or by what they have saved."""
         asked = [n for n in ("maximize", "amsgrad") if group.get(n)]
         if group.get("decoupled_weight_decay", True) is False and group.get("weight_decay"):
             asked.append("a weight_decay that is added to the gradient (Adam's)")
@@ -143,6 +155,7 @@ class _ListOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for number, group in enumerate(self.param_groups):
+            self._check_group(group)
             for key, params in self._buckets(group).items():
                 self._step_bucket((number, *key), group, params, key[-1])
         return loss
@@ -155,67 +168,109 @@ class _ListOptimizer(torch.optim.Optimizer):
             state = self.state[p]
             if not state:
                 self._start(p, state, group)
-            state["step"] += 1
-            key = (p.device, p.dtype, p.grad.dtype, *(state[m].dtype for m in self.moments), int(state["step"]))
+            key = (p.device, p.dtype, p.grad.dtype, *(state[m].dtype for m in self.moments), int(state["step"]) + 1)
             buckets.setdefault(key, []).append(p)
         return buckets
 
     def _start(self, p, state, group) -> None:
         if p.grad.is_sparse:
             raise c.ArgumentError(f"{type(self).__name__}: expected dense gradients, given a sparse one")
+        if p.device.type not in ("cpu", "cuda"):
+            raise c.ArgumentError(f"{type(self).__name__}: expected parameters on a CPU or a CUDA device, given one on "
+                                  f"{p.device}")  # fmt: skip
         state["step"] = 0
         for moment in self.moments:
             state[moment] = torch.zeros_like(p, dtype=group["state_dtype"] or p.dtype)
 
     def _step_bucket(self, key: tuple, group: dict, params, step: int) -> None:
         known = (key[:-1], tuple(map(id, params)))
-        grads = [_as_laid(p) for p in params]
-        forms = [(p.stride(), p.numel()) for p in params]
-        lists, addresses = self._lists(params, grads)
+        own = [_local(p) for p in params]
+        grads = [_as_laid(p, mine) for p, mine in zip(params, own)]
+        forms = [(p.stride(), p.numel()) for p in own]
+        lists, addresses = self._lists(params, own, grads)
         launcher = self._launchers.get(known)
-        if launcher is None or launcher.forms != forms or launcher.moments != addresses[2:]:
-            self._lay(params)
-            lists, addresses = self._lists(params, grads)
+        if launcher is None or launcher.forms != forms or launcher.written != addresses[:1] + addresses[2:]:
+            self._lay(params, own)
+            lists, addresses = self._lists(params, own, grads)
+            self._check_apart()
             names = ("p", "g", *self.letters)
             launcher = _Launcher(self.spec, names, lists, addresses, self.scalars, forms)
             self._launchers[known] = launcher
         launcher(addresses, self.values(group, step, float if launcher.exact else _f32))
-        mark_written([t for of in (lists[0], *lists[2:]) for t in of])
+        for p in params:  # what is refused is no step
+            self.state[p]["step"] += 1
+        mark_written([*params, *(t for of in (lists[0], *lists[2:]) for t in of)])
 
-    def _lists(self, params, grads):
+    def _lists(self, params, own, grads):
         """The tensors of each argument, and their addresses."""
-        lists = [params, grads, *([self.state[p][m] for p in params] for m in self.moments)]
+        lists = [own, grads, *([_local(self.state[p][m]) for p in params] for m in self.moments)]
         return lists, [[t.data_ptr() for t in of] for of in lists]
 
-    def _lay(self, params) -> None:
+    def _lay(self, params, own) -> None:
         """Moments with their elements in the order of their parameter's, as where these have moved or were loaded."""
-        for p in params:
-            if torch.empty_like(p).stride() != p.stride():
+        for p, mine in zip(params, own):
+            if torch.empty_like(mine).stride() != mine.stride():
                 raise c.ArgumentError(f"{type(self).__name__}: expected parameters that fill their memory, given one "
-                                      f"of shape {tuple(p.shape)} with strides {p.stride()}")  # fmt: skip
-            check_memory(p, "p")
-            check_writable(p, "p")
+                                      f"of shape {tuple(mine.shape)} with strides {mine.stride()}")  # fmt: skip
+            check_memory(mine, "p")
+            check_writable(mine, "p")
             state = self.state[p]
             for name in self.moments:
-                moment = state[name]
-                if moment.shape != p.shape or moment.device != p.device:
+                moment = _local(state[name])
+                if moment.shape != mine.shape or moment.device != mine.device:
                     raise c.ArgumentError(
-                        f"{type(self).__name__}: expected {name} of shape {tuple(p.shape)} on {p.device}, as its "
+                        f"{type(self).__name__}: expected {name} of shape {tuple(mine.shape)} on {mine.device}, as its "
                         f"parameter, given {tuple(moment.shape)} on {moment.device}"
                     )
-                if moment.stride() != p.stride() or moment.is_neg():
-                    state[name] = torch.empty_like(p, dtype=moment.dtype).copy_(moment)
+                if moment.stride() != mine.stride() or moment.is_neg():
+                    laid = torch.empty_like(p, dtype=moment.dtype)
+                    _local(laid).copy_(moment)
+                    state[name] = laid
+
+    def _check_apart(self) -> None:
+        """All tensors of a list are written at once: none lies where another one does, in no group."""
+        spans = []
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            of_state = [(name, self.state[p][name]) for name in self.moments if name in self.state[p]]
+            for what, t in (("a parameter", p), *of_state):
+                t = _local(t)
+                first = t.data_ptr()
+                spans.append((first, first + t.numel() * t.element_size(), f"{what} of shape {tuple(t.shape)}"))
+        spans = sorted(s for s in spans if s[0] < s[1])
+        for (_, end, one), (first, _, other) in zip(spans, spans[1:]):
+            if first < end:
+                raise c.ArgumentError(f"{type(self).__name__}: expected parameters and moments with memory of their "
+                                      f"own, given {one} and {other} that have some in common; weights that are tied "
+                                      "are given once")  # fmt: skip
 
 
-def _as_laid(p) -> torch.Tensor:
-    """The gradient with its elements in the order of the parameter's."""
+def _local(t) -> torch.Tensor:
+    """Of a DTensor the elements that this rank has, as of a model that is sharded by fully_shard."""
+    return t._local_tensor if _is_distributed(t) else t
+
+
+def _is_distributed(t) -> bool:
+    if type(t) in PLAIN:
+        return False
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(t, distributed.DTensor)
+
+
+def _as_laid(p, mine) -> torch.Tensor:
+    """The gradient with its elements in the order of the parameter's. mine: those that this rank has."""
     grad = p.grad
+    if _is_distributed(grad) != _is_distributed(p):
+        raise c.ArgumentError(f"expected a gradient that is a {type(p).__name__}, as its parameter, given a "
+                              f"{type(grad).__name__}")  # fmt: skip
     if grad.shape != p.shape:
         raise c.ArgumentError(f"expected a gradient of shape {tuple(p.shape)}, as its parameter, given "
                               f"{tuple(grad.shape)}")  # fmt: skip
-    if grad.stride() == p.stride() and not grad.is_neg():
+    if _is_distributed(p):
+        same = grad.device_mesh == p.device_mesh and grad.placements == p.placements
+        grad = _local(grad if same else grad.redistribute(p.device_mesh, p.placements))
+    if grad.stride() == mine.stride() and not grad.is_neg():
         return grad
-    return torch.empty_like(p, dtype=grad.dtype).copy_(grad)
+    return torch.empty_like(mine, dtype=grad.dtype).copy_(grad)
 
 
 def _f32(number: float) -> float:
