@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _library as c
+from ._watched import check_seen
 
 HOST = -1
 NOWHERE = 4096  # in the place of NULL, which torch and others give for tensors without elements: they are given, too
@@ -278,6 +279,7 @@ def _of_numpy(array, name: str) -> Array:
 
 def _of_torch(array, name: str) -> Array:
     kind = array.device.type
+    check_seen(name, array)
     check_no_gradient(array, name)
     code = dtype_code(array.dtype, name)
     shape = tuple(array.shape)
@@ -292,9 +294,13 @@ def _of_torch(array, name: str) -> Array:
 
 def check_memory(tensor: Any, name: str) -> None:
     """Of a tensor of torch that has elements; their memory may have been given back, as by FSDP."""
-    if tensor.device.type != "meta" and tensor.numel() and not tensor.data_ptr():
-        raise c.ArgumentError(f"argument '{name}': expected a tensor with memory, given one of shape "
-                              f"{list(tensor.shape)} that has none")  # fmt: skip
+    try:
+        if tensor.device.type == "meta" or not tensor.numel() or tensor.data_ptr():
+            return
+    except RuntimeError:  # of a compiler's own tensors
+        pass
+    raise c.ArgumentError(f"argument '{name}': expected a tensor with memory, given one of shape "
+                          f"{list(tensor.shape)} that has none")  # fmt: skip
 
 
 _FROM_TYPESTR = {"f4": c.F32, "f2": c.F16, "f8": c.F64, "i4": c.I32, "u1": c.U8, "b1": c.U8}

@@ -45,9 +45,9 @@ class Context(Shared):
         self.name: str = c.lib.lathe_ctx_device_name(handle).decode()
         self.arch: str = c.lib.lathe_ctx_arch(handle).decode()
 
-    def __del__(self):
+    def __del__(self, destroy=c.lib.lathe_ctx_destroy):
         if getattr(self, "handle", None):
-            c.lib.lathe_ctx_destroy(self.handle)
+            destroy(self.handle)
 
     def need_support(self, spec, which: int, records: "Records") -> None:
         """Raises what the library refuses of such a call on this device."""
@@ -199,9 +199,9 @@ class Call:
         self.err = err
         self._launch = c.lib.lathe_launch if self.on_host else c.quick.lathe_launch
 
-    def __del__(self):
+    def __del__(self, release=c.lib.lathe_kernel_release):
         if getattr(self, "kernel", None):
-            c.lib.lathe_kernel_release(self.kernel)
+            release(self.kernel)
 
     def take(self) -> Records:
         try:

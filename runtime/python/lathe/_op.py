@@ -15,6 +15,7 @@ from ._copies import Shared
 from ._kernel import Call, Context, Records, context_of, need_context
 from ._numbers import number_of
 from ._signature import Argument, Signature
+from ._watched import apart_from_dynamo
 
 FILE_MOST = (1 << 20) + 1  # the library refuses what is longer
 CALLS_MAX = 4096  # prepared calls that an op keeps: one for each combination of shapes, strides and dtypes
@@ -105,9 +106,9 @@ class Op(Shared):
         self._calls: dict[tuple, tuple[Call, tuple[str, ...]]] = {}  # with the operands that are copied for it
         self._extensions: dict[str, Any] = {}  # of lathe.torch and lathe.jax
 
-    def __del__(self):
+    def __del__(self, destroy=c.lib.lathe_spec_destroy):  # at the end of a program modules may be empty already
         if getattr(self, "_handle", None):
-            c.lib.lathe_spec_destroy(self._handle)
+            destroy(self._handle)
 
     def __reduce__(self):
         """As the text that was read, or the name of a shipped spec, which the library that loads it then has."""
@@ -206,6 +207,7 @@ class Op(Shared):
         given = set(self.gradient.positional[: len(args)]) | {n for n, v in named.items() if v is not None}
         return argument.name[1:] in given
 
+    @apart_from_dynamo
     def _run(self, which: int, args, named, stream, context):
         signature = (self.forward, self.gradient, self.joining)[which]
         own_stream = None if stream is None else stream_number(stream, None, 0)
@@ -271,6 +273,7 @@ class Op(Shared):
         text = self._told(c.lib.lathe_explain, args, named, backward, arch, int(json))
         return _json.loads(text) if json else text
 
+    @apart_from_dynamo
     def kernel(self, *args: Any, backward: bool = False, context: Context | None = None, **named: Any) -> str:
         """Compile the kernel for these tensors, or take it from the cache, and tell about it: template, registers."""
         which = c.BACKWARD if backward else c.FORWARD
@@ -297,6 +300,7 @@ class Op(Shared):
 
         return draw.draw(self, length, heads, keys=keys, **inputs)
 
+    @apart_from_dynamo
     def _told(self, function, args, named, backward: bool, arch: str | None, *more) -> str:
         """What a function of the library says of a call, whose tensors need no data."""
         which = c.BACKWARD if backward else c.FORWARD

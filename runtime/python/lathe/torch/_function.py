@@ -14,8 +14,9 @@ from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
 from .._signature import named_arguments, unknown, why_absent
+from .._watched import say_unusual
 from ._gradients import Functional, Gradients, Kept, apply_eager, values_of
-from ._passes import Layout, Pass, say_unusual
+from ._passes import Layout, Pass
 from ._register import PLAIN, Operators, refuse_tangents
 
 _is_compiling = torch.compiler.is_compiling
@@ -23,6 +24,7 @@ _is_grad_enabled = torch.is_grad_enabled
 _any_autocast = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_dispatch_stack
 _interpreters = torch._C._functorch.peek_interpreter_stack
+_trace = torch._C._get_tracing_state  # of torch.jit.trace
 
 
 class Form:
@@ -121,7 +123,7 @@ class Function(Shared):
         return found
 
     def __call__(self, *args, **named):
-        if _is_compiling():
+        if _is_compiling() or _trace() is not None:
             return self._traced(*self._bind(args, named))
         if not named and len(args) == self._n_usual:
             form, tensors, numbers = self._usual, args, ()
@@ -142,13 +144,13 @@ class Function(Shared):
         if forward_ad._current_level >= 0 and _interpreters() is None:
             refuse_tangents(self.op.name, tensors)
         if _interpreters() is not None:
-            self._check_gradients(form.names, tensors)
+            self.check_gradients(form.names, tensors)
             return self.training.pick(Functional.apply(self.training, form, numbers, *tensors))
         if _modes() or not tensors:
             return self._traced(*self._expand(form, tensors, numbers))
         if needs and _is_grad_enabled():
             if form.refused or rounds:
-                self._check_gradients(form.names, tensors)
+                self.check_gradients(form.names, tensors)
             return apply_eager((self.training, form, numbers), *tensors)
         return self.plain.pick(self.plain.run(form, tensors, numbers)[0])
 
@@ -208,7 +210,7 @@ class Function(Shared):
             for n, t in zip(names, tensors)
         )
 
-    def _check_gradients(self, names, tensors) -> None:
+    def check_gradients(self, names, tensors) -> None:
         for name, t in zip(names, tensors):
             if name not in self.has_gradient and t is not None and t.requires_grad:
                 self._refuse_gradient(name)
@@ -233,10 +235,12 @@ class Function(Shared):
 
     def _traced(self, tensors, numbers):
         tensors = self.autocast(self.names, tensors)
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-            self._check_gradients(self.names, tensors)
-            return self.training.pick(self.training.operator(*tensors, *numbers))
-        return self.plain.pick(self.plain.operator(*tensors, *numbers))
+        learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        if learns:
+            self.check_gradients(self.names, tensors)
+        # torch.jit.trace runs a program a second time, without gradients, and compares what it has recorded.
+        variant = self.training if learns or _trace() is not None else self.plain
+        return variant.pick(variant.operator(*tensors, *numbers))
 
 
 class Variant:

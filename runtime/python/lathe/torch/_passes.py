@@ -6,7 +6,6 @@ allocations, one call of the library.
 
 from __future__ import annotations
 
-import sys
 import weakref
 
 import torch
@@ -16,6 +15,7 @@ from .._arrays import HOST, NOWHERE, Torch, check_memory, compact
 from .._kernel import Call, Records, Tensor, context_of, forget_with_context
 from .._op import CALLS_MAX, Op
 from .._signature import Argument, Signature
+from .._watched import say_unusual
 from ._batched import each_gradient, is_batched
 
 DTYPES = Torch.dtypes()
@@ -322,24 +322,6 @@ def _say_form(given: Given, tensors) -> None:
     """Of tensors that have no strides or no address."""
     for argument, tensor in zip(given.arguments, tensors):
         say_unusual(argument.name, tensor)
-
-
-def say_unusual(name: str, tensor) -> None:
-    """Tensors that are no plain array of numbers, and what to give in their place."""
-    if tensor.is_nested:
-        raise c.ArgumentError(
-            f"argument '{name}': a nested tensor, which is not taken; make a function with layout='thd', and give "
-            "values() of q, k and v, and cu_q=q.offsets() of a jagged one"
-        )
-    if tensor.layout is not torch.strided:
-        raise c.ArgumentError(f"argument '{name}': expected a dense tensor, given one of {tensor.layout}; .to_dense()")
-    distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is not None and isinstance(tensor, distributed.DTensor):
-        raise c.ArgumentError(
-            f"argument '{name}': a DTensor, which is not taken; wrap the call in "
-            "torch.distributed.tensor.experimental.local_map, with placements that shard batch or heads, or give "
-            "to_local()"
-        )
 
 
 def _expected(argument: Argument) -> str:

@@ -22,6 +22,7 @@ except ImportError:  # another torch: its own way is taken
     make_autograd_impl = None
 
 _interpreters = torch._C._functorch.peek_interpreter_stack
+_trace = torch._C._get_tracing_state
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _library = torch.library.Library("lathe", "FRAGMENT")
 _registered: dict[str, object] = {}
@@ -148,7 +149,7 @@ class Operators:
         schema = _schema(parameters + self.number_parameters, variant.results)
         self.forward, is_new = define(self.stem, schema, self._run, self._fake)
         self._forms: dict[tuple, tuple] = {}  # by what a call leaves out
-        if is_new and variant.gradients:
+        if is_new:
             differentiate(self.stem, op.name, self._run, self._backward, self._setup)
 
     def _given(self, args):
@@ -165,7 +166,7 @@ class Operators:
         return form, tuple([args[i] for i in tensors]), tuple([args[i] for i in numbers]) if numbers else ()
 
     def _run(self, *args):
-        return _answer(self.variant.run(*self._given(args))[0])
+        return _untraced(lambda: _answer(self.variant.run(*self._given(args))[0]))
 
     def _fake(self, *args):
         form, tensors, _ = self._given(args)
@@ -176,6 +177,7 @@ class Operators:
 
     def _setup(self, ctx, inputs, output):
         ctx.form, tensors, ctx.numbers = self._given(inputs)
+        self.function.check_gradients(ctx.form.names, tensors)  # a recorded program may be called with other ones
         results = output if isinstance(output, (tuple, list)) else (output,)
         self.variant.kept(ctx.form).save(ctx, tensors, results)
         ctx.set_materialize_grads(False)
@@ -225,7 +227,7 @@ class Operators:
         def run(*args):
             found, operands, values = given(args)
             numbers = [number_of(a.name, a.dtype, v, exact=True) for a, v in zip(found.scalars, values)]
-            return _answer(work.run(found, operands, numbers)[0])
+            return _untraced(lambda: _answer(work.run(found, operands, numbers)[0]))
 
         def fake(*args):
             return _answer(work.fake(*given(args)[:2]))
@@ -242,6 +244,18 @@ class Operators:
 
 def _schema(parameters, results) -> str:
     return f"({', '.join(parameters)}) -> ({', '.join(['Tensor'] * len(results))})"
+
+
+def _untraced(run):
+    """To torch.jit.trace a call is one operator: nothing inside of it is recorded, where sizes would be tensors."""
+    state = _trace()
+    if state is None:
+        return run()
+    torch._C._set_tracing_state(None)
+    try:
+        return run()
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 def _answer(results):

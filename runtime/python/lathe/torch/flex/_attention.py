@@ -10,7 +10,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from ... import _library as c
-from .._passes import say_unusual
+from ..._watched import say_unusual
 from .._register import PLAIN
 from ._blocks import Blocks, blocks_of, heads_of
 from ._compiled import can_trace, in_graph
