@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _library as c
-from ._watched import check_seen
+from ._watched import check_known, check_seen
 
 HOST = -1
 NOWHERE = 4096  # in the place of NULL, which torch and others give for tensors without elements: they are given, too
@@ -216,6 +216,7 @@ def describe(array: Any, name: str) -> Array:
         return _of_numpy(array, name)
     if _is_torch(array):
         return _of_torch(array, name)
+    check_known(name, array)
     if hasattr(array, "__cuda_array_interface__"):
         return _of_interface(array, array.__cuda_array_interface__, name)
     if hasattr(array, "__dlpack__"):

@@ -28,9 +28,17 @@ def check_seen(name: str, tensor: Any) -> None:
     forward_ad = torch.autograd.forward_ad
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
         raise c.ArgumentError(f"argument '{name}': has a forward-mode derivative, of which a call of lathe.Op "
-                              "knows nothing; torch.autograd.forward_ad.unpack_dual(x).primal is without it")  # fmt: skip
+                              "has none; torch.autograd.forward_ad.unpack_dual(x).primal is without it")  # fmt: skip
     if type(tensor) is not torch.Tensor:
         say_unusual(name, tensor)
+
+
+def check_known(name: str, array: Any) -> None:
+    """Of an array of JAX, whose numbers a program that is traced does not have."""
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.core.Tracer):
+        raise c.ArgumentError(f"argument '{name}': an array that JAX traces (jit, grad, vmap and others), of which a "
+                              "call of lathe.Op knows nothing; lathe.jax.wrap(op) makes a function of it")  # fmt: skip
 
 
 def apart_from_dynamo(function):

@@ -36,6 +36,15 @@ def _cast(array, axes: tuple):
     return jax.lax.pcast(array, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, axes)
 
 
+def sharded_as(array, other):
+    """The array, sharded as the type of the other one says: on a mesh with axes that types tell (AxisType.Explicit)."""
+    if not hasattr(jax.sharding, "reshard"):
+        return array
+    wanted, given = jax.typeof(other).sharding, jax.typeof(array).sharding
+    explicit = wanted is not None and jax.sharding.AxisType.Explicit in (wanted.mesh.axis_types or ())
+    return jax.sharding.reshard(array, wanted) if explicit and wanted != given else array
+
+
 def alike(arrays, axes=()) -> list:
     """These arrays with the types that a call of several operands needs: all varying along the axes of any of them."""
     arrays = [jnp.asarray(a) for a in arrays]

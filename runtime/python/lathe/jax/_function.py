@@ -14,7 +14,7 @@ from .. import _layout, _library as c
 from .._numbers import I32_LEAST, I32_MOST, number_of
 from .._op import Op
 from .._signature import Argument, Signature, named_arguments, unknown, why_absent
-from ._axes import alike
+from ._axes import alike, sharded_as
 from ._launch import Pass, run
 
 
@@ -229,7 +229,7 @@ class Function:
 def _cotangent(gradient, array):
     """What has no gradient was not differentiated, or holds integers: `_check_gradients`."""
     if gradient is not None:
-        return gradient.astype(array.dtype).reshape(array.shape)
+        return sharded_as(gradient.astype(array.dtype).reshape(array.shape), array)
     if jnp.issubdtype(array.dtype, jnp.floating):
         return jnp.zeros_like(array)
     return np.zeros(array.shape, jax.dtypes.float0)
@@ -242,6 +242,8 @@ def _array(argument: Argument, value: Any):
     if argument.dtype == c.I32:
         return _integers(argument.name, value)
     array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jax.dtypes.extended):  # as keys of random numbers
+        raise c.ArgumentError(f"argument '{argument.name}': expected dtype {argument.dtype_text}, given {array.dtype}")
     numbers = array.dtype == jnp.int8 and argument.shares_dtype  # k and v of attention
     if jnp.issubdtype(array.dtype, jnp.integer) and argument.dtype != c.U8 and not numbers:
         raise c.ArgumentError(f"argument '{argument.name}': expected dtype {argument.dtype_text}, given {array.dtype}")

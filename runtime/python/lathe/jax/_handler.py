@@ -4,7 +4,9 @@ A scalar that is an array of the program comes as a buffer of one element, and i
 a GPU that waits for the stream.
 
 It is compiled once for a version of jaxlib, against the C header that jaxlib ships, into the user's cache folder, and
-knows nothing of the library: each call carries the address of its launch function.
+knows nothing of the library: a record has the address of its launch function. A program names the record of a call by a
+digest of all that it was prepared for. A program that another process has compiled, and that was serialized or comes
+from a cache, so finds what this process has prepared, or is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .. import _library as c
 SOURCE = r"""
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "xla/ffi/api/c_api.h"
 
@@ -47,7 +50,49 @@ typedef struct {
     int (*copy)(void *, uint64_t, size_t, void *); /* of the driver, from a GPU: where there are scalars */
     int (*wait)(void *);
 } call_record;
-enum { MAX_ARGS = 64 };
+enum { MAX_ARGS = 64, BUCKETS = 1024 };
+
+/* What this process has prepared: entries are added by one thread at a time, and none is taken away. */
+typedef struct entry {
+    const struct entry *next;
+    const call_record *call;
+    size_t length;
+    char name[];
+} entry;
+static const entry *bucket[BUCKETS];
+
+static const entry **bucket_of(const char *name, size_t length)
+{
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)name[i]) * 16777619u;
+    return &bucket[hash % BUCKETS];
+}
+
+static const call_record *find_call(const char *name, size_t length)
+{
+    const entry *e = __atomic_load_n(bucket_of(name, length), __ATOMIC_ACQUIRE);
+    while (e && (e->length != length || memcmp(e->name, name, length) != 0))
+        e = e->next;
+    return e ? e->call : NULL;
+}
+
+int lathe_jax_enter(const char *name, const call_record *call)
+{
+    const size_t length = strlen(name);
+    if (find_call(name, length))
+        return 1;
+    entry *e = malloc(sizeof *e + length + 1);
+    if (!e)
+        return 0;
+    e->call = call;
+    e->length = length;
+    memcpy(e->name, name, length + 1);
+    const entry **head = bucket_of(name, length);
+    e->next = *head;
+    __atomic_store_n(head, e, __ATOMIC_RELEASE);
+    return 1;
+}
 
 static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, const char *text)
 {
@@ -128,7 +173,34 @@ static XLA_FFI_Error *read_scalars(const XLA_FFI_CallFrame *frame, const call_re
     return NULL;
 }
 
-XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
+/* The record of a call; NULL: an error says why there is none. */
+static const call_record *record_of(const XLA_FFI_CallFrame *frame, int on_gpu, XLA_FFI_Error **error)
+{
+    char text[512];
+    if (frame->attrs.size != 1 || frame->attrs.types[0] != XLA_FFI_AttrType_STRING) {
+        *error = fail(frame, "lathe: the call has no record");
+        return NULL;
+    }
+    const XLA_FFI_ByteSpan *name = frame->attrs.attrs[0];
+    const call_record *call = find_call(name->ptr, name->len);
+    if (!call) {
+        snprintf(text, sizeof text,
+                 "lathe: the program was compiled in another process, and its call '%.*s' is not prepared in this one; "
+                 "compile it here, or lower the same function for the same shapes first",
+                 (int)name->len, name->ptr);
+        *error = fail(frame, text);
+    } else if ((call->on_gpu != 0) != on_gpu) {
+        snprintf(text, sizeof text,
+                 "lathe: the call was prepared for %s, as the default backend of JAX says, and runs on %s; put its "
+                 "arrays there, or name the other backend in JAX_PLATFORMS",
+                 call->on_gpu ? "a GPU" : "the CPU", on_gpu ? "a GPU" : "the CPU");
+        *error = fail(frame, text);
+        call = NULL;
+    }
+    return call;
+}
+
+static XLA_FFI_Error *run(XLA_FFI_CallFrame *frame, int on_gpu)
 {
     arg_record arg[MAX_ARGS];
     number scalar[MAX_ARGS];
@@ -141,11 +213,9 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
         m->api_version.minor_version = XLA_FFI_API_MINOR;
         return NULL;
     }
-    if (frame->attrs.size != 1 || frame->attrs.types[0] != XLA_FFI_AttrType_SCALAR)
-        return fail(frame, "lathe: the call has no record");
-    int64_t address;
-    memcpy(&address, ((XLA_FFI_Scalar *)frame->attrs.attrs[0])->value, sizeof address);
-    const call_record *call = (const call_record *)(intptr_t)address;
+    const call_record *call = record_of(frame, on_gpu, &error);
+    if (!call)
+        return error;
     const void *kernel = find_kernel(frame, call, &error);
     if (!kernel)
         return error;
@@ -171,6 +241,9 @@ XLA_FFI_Error *lathe_jax_handler(XLA_FFI_CallFrame *frame)
         arg[call->n - call->n_scalars + i].data = &scalar[i];
     return call->launch(kernel, arg, (int)call->n, workspace, stream, &err) ? fail(frame, err.text) : NULL;
 }
+
+XLA_FFI_Error *lathe_jax_on_cpu(XLA_FFI_CallFrame *frame) { return run(frame, 0); }
+XLA_FFI_Error *lathe_jax_on_gpu(XLA_FFI_CallFrame *frame) { return run(frame, 1); }
 """
 
 
@@ -245,9 +318,21 @@ def _compile() -> Path:
 
 
 @functools.cache
+def _handler() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_compile()))
+    library.lathe_jax_enter.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    return library
+
+
+@functools.cache
 def register() -> str:
     """The name of the handler's target, on CPUs and GPUs."""
-    handler = ctypes.CDLL(str(_compile())).lathe_jax_handler
-    for platform in ("cpu", "CUDA"):
-        jax.ffi.register_ffi_target("lathe", jax.ffi.pycapsule(handler), platform=platform)
+    for platform, function in (("cpu", _handler().lathe_jax_on_cpu), ("CUDA", _handler().lathe_jax_on_gpu)):
+        jax.ffi.register_ffi_target("lathe", jax.ffi.pycapsule(function), platform=platform)
     return "lathe"
+
+
+def enter(name: str, record: CallRecord) -> None:
+    """From here on the calls of that name have this record, which lives as long as the process; the first one stays."""
+    if not _handler().lathe_jax_enter(name.encode(), ctypes.addressof(record)):
+        raise c.OutOfMemoryError("lathe.jax: no memory for the record of a call")

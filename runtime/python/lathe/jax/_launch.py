@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 from typing import NamedTuple
 
@@ -15,11 +16,11 @@ from .._arrays import HOST, compact, dtype_code
 from .._kernel import Call, Tensor, context_of
 from .._op import Op
 from ._axes import alike, axes_of, varying
-from ._handler import HOLDS, CallRecord, ScalarRecord, driver_functions, register, tells_devices
+from ._handler import HOLDS, CallRecord, ScalarRecord, driver_functions, enter, register, tells_devices
 
 _DTYPES = {c.F32: jnp.float32, c.F16: jnp.float16, c.BF16: jnp.bfloat16, c.F64: jnp.float64, c.I32: jnp.int32,
            c.U8: jnp.uint8, c.F8_E4M3: jnp.float8_e4m3fn, c.F8_E5M2: jnp.float8_e5m2, c.I8: jnp.int8}  # fmt: skip
-_prepared: dict[tuple, "_Prepared"] = {}  # compiled programs hold their addresses: they live as long as the process
+_prepared: dict[tuple, "_Prepared"] = {}  # compiled programs find their records: they live as long as the process
 _lock = threading.Lock()
 
 
@@ -59,6 +60,8 @@ class _Prepared:
             place.value = value
         self.n_results = len(work.results)
         self._write_record(work, forms[n:], workspace, HOST not in devices.values())
+        self.name = self._name(work, forms)
+        enter(self.name, self.record)
         self.launch = self._refusing_derivatives(work.op)
 
     @staticmethod
@@ -101,16 +104,21 @@ class _Prepared:
                                  len(work.results), int(bool(workspace)), int(on_gpu), len(held), len(self.kept),
                                  ctypes.addressof(self._scalars), copy, wait)  # fmt: skip
 
+    def _name(self, work: Pass, forms: tuple) -> str:
+        """Of the call in programs: the same in every process that prepares the same."""
+        contexts = [(ordinal, call.context._options) for ordinal, call in self.calls.items()]
+        text = repr((c.VERSION, work.op.digest, *work[1:], forms, contexts, self.made))
+        return f"{work.op.name}_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
     def zeros(self) -> list:
         """What lies in memory of results of which a call may leave elements as they are."""
         return [jnp.zeros(self.made[place].shape, self.made[place].dtype) for place in self.kept]
 
     def _call(self, *arrays):
-        address = np.int64(ctypes.addressof(self.record))
         first = len(arrays) - len(self.kept)  # of those of `zeros`
         over = {first + i: place for i, place in enumerate(self.kept)}
         call = jax.ffi.ffi_call(register(), self.made, vmap_method="sequential", input_output_aliases=over)
-        return tuple(call(*arrays, call=address)[: self.n_results])
+        return tuple(call(*arrays, call=self.name)[: self.n_results])
 
     def _refusing_derivatives(self, op: Op):
         """Whoever differentiates a launch itself asks for what no kernel computes."""
@@ -147,6 +155,10 @@ def _devices() -> dict[int, int]:
 def run(work: Pass, arrays) -> tuple:
     """arrays: the tensors of `work.names`, then its scalars. The results, in their order."""
     arrays = alike(arrays)
+    for name, array in zip(work.names, arrays):
+        if not all(isinstance(n, int) for n in array.shape):
+            raise c.UnsupportedError(f"argument '{name}': expected sizes that are numbers, for which kernels "
+                                     f"are prepared, given {list(array.shape)} (jax.export); export a program for each")  # fmt: skip
     forms = tuple((a.dtype, tuple(a.shape)) for a in arrays)
     devices = _devices()
     # As texts, numbers are told apart where == does not: 0.0 and -0.0; and NaN is found again.
