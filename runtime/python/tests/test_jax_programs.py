@@ -100,7 +100,7 @@ def test_sizes_that_are_no_numbers_and_keys_are_refused(qkv):
     attend = lathe.jax.wrap("causal")
     (n,) = jax.export.symbolic_shape("n")
     shape = jax.ShapeDtypeStruct((2, 4, n, 8), np.float32)
-    with pytest.raises(lathe.UnsupportedError, match=r"'q': expected sizes that are numbers, .* given \[2, 4, n, 8\]"):
+    with pytest.raises(lathe.UnsupportedError, match=r"'q': expected sizes that are numbers, given \[2, 4, n, 8\]"):
         jax.export.export(jax.jit(attend))(shape, shape, shape)
     with pytest.raises(lathe.ArgumentError, match="'q': expected dtype float, given key"):
         attend(jax.random.key(0), *qkv[1:])

@@ -157,8 +157,8 @@ def run(work: Pass, arrays) -> tuple:
     arrays = alike(arrays)
     for name, array in zip(work.names, arrays):
         if not all(isinstance(n, int) for n in array.shape):
-            raise c.UnsupportedError(f"argument '{name}': expected sizes that are numbers, for which kernels "
-                                     f"are prepared, given {list(array.shape)} (jax.export); export a program for each")  # fmt: skip
+            raise c.UnsupportedError(f"argument '{name}': expected sizes that are numbers, given {list(array.shape)}, "
+                                     "as of jax.export; kernels are prepared for each shape")  # fmt: skip
     forms = tuple((a.dtype, tuple(a.shape)) for a in arrays)
     devices = _devices()
     # As texts, numbers are told apart where == does not: 0.0 and -0.0; and NaN is found again.
