@@ -88,6 +88,9 @@ def _check_holder(name: str, value: Any) -> None:
         )
     if value.dtype.is_complex:
         raise _refusal(name, c.F32, value)
+    if torch._C._functorch.is_batchedtensor(value):
+        raise c.ArgumentError(f"argument '{name}': a scalar is one number of a call, given one for each slice of "
+                              "torch.vmap; call the function for each, or declare a tensor of one element")  # fmt: skip
 
 
 def _refusal(name: str, dtype: int, value: Any) -> c.ArgumentError:

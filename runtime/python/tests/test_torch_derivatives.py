@@ -160,6 +160,17 @@ def test_vmap_is_one_call_after_the_other(qkv):
     same(torch.vmap(norm)(q[:, 0, 0], w), torch.stack([norm(a, b) for a, b in zip(q[:, 0, 0], w)]))
 
 
+def test_vmap_over_numbers(qkv):
+    """Those with a gradient are tensors of a call; others are read on the host."""
+    text = """return attention { inputs = { gain = scalar("f32", { grad = true }), n = scalar("i32", { default = 0 }) },
+      mask_mod = causal, score_mod = function(s, at, x) return s * x.gain + x.n * at.kv end }"""
+    f, (q, k, v) = lathe.torch.wrap(lathe.compile(text)), [t.detach() for t in qkv]
+    gains = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    same(torch.vmap(lambda g: f(q, k, v, gain=g))(gains), torch.stack([plain(g * q, k, v) for g in gains]))
+    with pytest.raises(lathe.ArgumentError, match="'n': a scalar is one number of a call, given one for each slice"):
+        torch.vmap(lambda n: f(q, k, v, gain=0.5, n=n))(torch.arange(2))
+
+
 def test_gradients_of_each_sample():
     f = attend()
     q, k, v = (torch.randn(3, 1, 2, 6, 4, dtype=torch.float64) for _ in range(3))

@@ -68,6 +68,15 @@ def test_jit_trace_of_several_results_and_sizes():
     same(traced(*make(7)), plain(*make(7)))
 
 
+def test_functionalize():
+    attend, (q, k, v) = lathe.torch.wrap("causal"), make()
+    run = torch.func.functionalize(lambda q: attend(q.clone().add_(1), k, v))
+    same(run(q), sdpa(q + 1, k, v, is_causal=True))
+    same(make_fx(run)(q)(k), sdpa(k + 1, k, v, is_causal=True))
+    with pytest.raises(lathe.UnsupportedError, match="torch.func's gradients do not go through"):
+        torch.func.grad(lambda q: run(q).sum())(q)
+
+
 @pytest.mark.parametrize("spec", [SLOPED, "return rowwise { forward = function(x) return x * rowmax(x) end }"])
 def test_a_recorded_program_refuses_gradients_that_a_spec_has_not(spec):
     """It was recorded without gradients, and may be called with tensors that require them."""

@@ -105,9 +105,9 @@ class _Prepared:
                                  ctypes.addressof(self._scalars), copy, wait)  # fmt: skip
 
     def _name(self, work: Pass, forms: tuple) -> str:
-        """Of the call in programs: the same in every process that prepares the same."""
-        contexts = [(ordinal, call.context._options) for ordinal, call in self.calls.items()]
-        text = repr((c.VERSION, work.op.digest, *work[1:], forms, contexts, self.made))
+        """Of the call in programs: the same in every process that prepares the same, on whichever of its GPUs."""
+        contexts = {(call.on_host, call.context.deterministic) for call in self.calls.values()}
+        text = repr((c.VERSION, work.op.digest, *work[1:], forms, sorted(contexts, key=str), self.made))
         return f"{work.op.name}_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
     def zeros(self) -> list:

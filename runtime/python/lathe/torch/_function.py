@@ -25,6 +25,7 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _modes = torch._C._len_torch_dispatch_stack
 _interpreters = torch._C._functorch.peek_interpreter_stack
 _trace = torch._C._get_tracing_state  # of torch.jit.trace
+_FUNCTIONALIZE = torch._C._functorch.TransformType.Functionalize
 
 
 class Form:
@@ -144,6 +145,8 @@ class Function(Shared):
         if forward_ad._current_level >= 0 and _interpreters() is None:
             refuse_tangents(self.op.name, tensors)
         if _interpreters() is not None:
+            if _interpreters().key() == _FUNCTIONALIZE:  # has no rule for functions of autograd
+                return self._traced(*self._expand(form, tensors, numbers))
             self.check_gradients(form.names, tensors)
             return self.training.pick(Functional.apply(self.training, form, numbers, *tensors))
         if _modes() or not tensors:
