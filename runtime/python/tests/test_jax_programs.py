@@ -104,3 +104,12 @@ def test_sizes_that_are_no_numbers_and_keys_are_refused(qkv):
         jax.export.export(jax.jit(attend))(shape, shape, shape)
     with pytest.raises(lathe.ArgumentError, match="'q': expected dtype float, given key"):
         attend(jax.random.key(0), *qkv[1:])
+
+
+def test_what_is_no_array_is_refused(qkv):
+    attend = lathe.jax.wrap("causal")
+    sparse = pytest.importorskip("jax.experimental.sparse").BCOO.fromdense(qkv[1])
+    for value in (sparse, jax.ShapeDtypeStruct(qkv[1].shape, np.float32), "k"):
+        with pytest.raises(lathe.ArgumentError, match=f"'k': expected an array, given {type(value).__name__}"):
+            attend(qkv[0], value, qkv[2])
+    same(attend(*(np.asarray(t).tolist() for t in qkv)), plain(*qkv))

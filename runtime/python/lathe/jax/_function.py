@@ -238,7 +238,13 @@ def _cotangent(gradient, array):
 # ---- integers and scalars ------------------------------------------------------------------------------------------
 
 
+_ARRAYS = (jax.Array, np.ndarray, np.generic, list, tuple, int, float)
+
+
 def _array(argument: Argument, value: Any):
+    known = isinstance(value, _ARRAYS) or any(hasattr(value, n) for n in ("__jax_array__", "__array__", "__dlpack__"))
+    if not known:  # as a sparse one, or a jax.Ref, which jax.numpy would take apart element by element
+        raise c.ArgumentError(f"argument '{argument.name}': expected an array, given {type(value).__name__}")
     if argument.dtype == c.I32:
         return _integers(argument.name, value)
     array = jnp.asarray(value)
