@@ -291,17 +291,29 @@ static int rounded_form(struct ir *ir, int node)
     return result;
 }
 
-/* A constant or a number given at the launch is no position: beside data, and beside each other, they stay
-   what they are. */
+/* A constant that f32 holds inexactly, so that a comparison with it depends on who rounds. */
+static bool is_inexact(const struct ir_node *n)
+{
+    return n->op == OP_CONST && n->type == TYPE_F32 && (double)(float)n->value != n->value;
+}
+
+/* A constant or a number given at the launch is no position: beside data they stay what they are, and so do
+   constants alone, which are folded. Between a given number and a constant f32 decides, as kernels have both
+   in f32. */
 static bool round_operands(struct ir *ir, int *arg, int n)
 {
-    bool any = false;
+    bool position = false;
+    bool given = false;
+    bool inexact = false;
     bool all = true;
     for (int i = 0; i < n; i++) {
-        const int op = ir->node[arg[i]].op;
-        any |= ir->node[arg[i]].placed && op != OP_CONST && op != OP_SCALAR;
-        all &= ir->node[arg[i]].placed;
+        const struct ir_node *operand = &ir->node[arg[i]];
+        position |= operand->placed && operand->op != OP_CONST && operand->op != OP_SCALAR;
+        given |= operand->op == OP_SCALAR;
+        inexact |= is_inexact(operand);
+        all &= operand->placed;
     }
+    const bool any = position || (all && given && inexact);
     for (int i = 0; i < n && any; i++)
         arg[i] = ir->node[arg[i]].placed ? rounded_form(ir, arg[i]) : arg[i];
     return any && all;

@@ -64,6 +64,37 @@ TEST(constants_beside_positions_are_f32)
     ir_free(ir);
 }
 
+/* Of a mask of the scalar c alone. */
+static bool mask_of_scalar(const char *mask, lathe_dtype dtype, double c)
+{
+    char text[256];
+    const float narrow = (float)c;
+    const lathe_arg arg = {.dtype = dtype, .data = dtype == LATHE_F32 ? (void *)&narrow : (void *)&c};
+    snprintf(text, sizeof text,
+             "return attention { inputs = { c = scalar('f32') }, mask_mod = function(at, x) return %s end }",
+             mask);
+    struct ir *ir = load_spec(text);
+    struct eval_env env = {.ir = ir, .axis = SPAN_KV, .n = 1, .input = {&arg}};
+    CHECK(eval_run(&env, ir->mask.root, 1));
+    const bool live = env.value[ir->mask.root[0]][0] != 0;
+    eval_free(&env);
+    ir_free(ir);
+    return live;
+}
+
+/* A kernel has both in f32, where 0.1 is what it was given. */
+TEST(constants_beside_given_numbers_are_f32)
+{
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F64};
+    for (int i = 0; i < 2; i++) {
+        CHECK(mask_of_scalar("eq(x.c, 0.1)", DTYPE[i], 0.1));
+        CHECK(mask_of_scalar("le(x.c, 0.1) & ~lt(0.1, x.c)", DTYPE[i], 0.1));
+        CHECK(
+            mask_of_scalar("gt(x.c % 0.3, 0.2)", DTYPE[i], 3.0)); /* 0.3 is more in f32: 9 times and a rest */
+        CHECK(mask_of_scalar("eq(x.c // 0.3, 9.0)", DTYPE[i], 3.0));
+    }
+}
+
 static bool is_query_as_f32(const struct ir *ir, int node)
 {
     const struct ir_node *n = &ir->node[node];
