@@ -244,26 +244,18 @@ static int rule_abs(struct ir *ir, const struct use *u, int k)
 
 /* ---- rules: choices ---------------------------------------------------------------------------- */
 
-/* min and max: the whole to the operand that is the result, a half to each of two equal ones. */
-static int choose(struct ir *ir, const struct use *u, int k, enum ir_op better)
+/* min and max: the whole to the operand that is the result, a half to each of two equal ones. NaN is never
+   the result of a number and NaN, so the number has all of it. */
+static int rule_choice(struct ir *ir, const struct use *u, int k)
 {
     int mine = u->node.arg[k];
-    int other = u->node.arg[1 - k];
-    int tie = where(ir, ir2(ir, OP_EQ, mine, other), times(ir, u->g, number(ir, 0.5)));
-    return ir3(ir, OP_WHERE, ir2(ir, better, mine, other), u->g, tie);
+    int half = times(ir, u->g, number(ir, 0.5));
+    int share = ir3(ir, OP_WHERE, ir2(ir, OP_EQ, mine, u->node.arg[1 - k]), half, u->g);
+    return where(ir, ir2(ir, OP_EQ, mine, u->self), share);
 }
 
-static int rule_min(struct ir *ir, const struct use *u, int k)
-{
-    return choose(ir, u, k, OP_LT);
-}
-
-static int rule_max(struct ir *ir, const struct use *u, int k)
-{
-    return choose(ir, u, k, OP_GT);
-}
-
-/* clamp(x, lo, hi) = min(max(x, lo), hi); x inside [lo, hi], both ends included, gets all of it. */
+/* clamp(x, lo, hi) = min(max(x, lo), hi); x inside [lo, hi], both ends included, gets all of it, and lo in
+   the place of NaN. */
 static int rule_clamp(struct ir *ir, const struct use *u, int k)
 {
     int x = u->node.arg[0];
@@ -271,9 +263,9 @@ static int rule_clamp(struct ir *ir, const struct use *u, int k)
     int hi = u->node.arg[2];
     if (k == 2)
         return where(ir, ir2(ir, OP_GT, ir2(ir, OP_MAX, x, lo), hi), u->g);
-    int enough = k == 0 ? ir2(ir, OP_GE, x, lo) : ir2(ir, OP_LT, x, lo);
-    int capped = ir2(ir, OP_LE, k == 0 ? x : lo, hi);
-    return where(ir, ir2(ir, OP_AND, enough, capped), u->g);
+    int taken = ir2(ir, OP_EQ, k == 0 ? x : lo, u->self);
+    int other = k == 0 ? ir2(ir, OP_GT, lo, hi) : ir2(ir, OP_GE, x, lo);
+    return where(ir, ir2(ir, OP_AND, taken, ir1(ir, OP_NOT, other)), u->g);
 }
 
 static int rule_where(struct ir *ir, const struct use *u, int k)
@@ -360,8 +352,8 @@ static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) =
     [OP_SIGMOID] = rule_sigmoid,   [OP_SILU] = rule_silu,
     [OP_RELU] = rule_relu,         [OP_ERF] = rule_erf,
     [OP_GELU] = rule_gelu,         [OP_NORMAL] = rule_normal,
-    [OP_ABS] = rule_abs,           [OP_MIN] = rule_min,
-    [OP_MAX] = rule_max,           [OP_CLAMP] = rule_clamp,
+    [OP_ABS] = rule_abs,           [OP_MIN] = rule_choice,
+    [OP_MAX] = rule_choice,        [OP_CLAMP] = rule_clamp,
     [OP_FLOOR] = rule_zero,        [OP_CEIL] = rule_zero,
     [OP_LT] = rule_zero,           [OP_LE] = rule_zero,
     [OP_GT] = rule_zero,           [OP_GE] = rule_zero,

@@ -245,6 +245,43 @@ TEST(kinks)
     CHECK_CLOSE(slope_at(OP_CLAMP, 1.5), 0, 0);
 }
 
+/* The slope at operand k of three, of which one is not a number. */
+static double slope_beside_nan(enum ir_op op, double a, double b_, double c, int k)
+{
+    struct bench b;
+    bench_open(&b, SPAN_KV);
+    const double value[IR_MAX_ARGS] = {a, b_, c};
+    int leaf[IR_MAX_ARGS] = {0};
+    for (int i = 0; i < 3; i++) {
+        leaf[i] = param(&b, LEAF_STATE + i);
+        b.value[LEAF_STATE + i][0] = value[i];
+    }
+    b.value[LEAF_DFINAL][0] = 1;
+    const int root = ir_make(b.ir, op, leaf, NOWHERE);
+    const double slope = eval(&b, adjoint_of(&b, root, param(&b, LEAF_DFINAL), leaf[k]), 0);
+    bench_close(&b);
+    return slope;
+}
+
+/* The number that comes out has all of the gradient, NaN has none. */
+TEST(dropped_nan_leaves_the_gradient_to_the_number)
+{
+    const double nan = (double)NAN;
+    for (int op = OP_MIN; op <= OP_MAX; op++)
+        for (int k = 0; k < 2; k++) {
+            CHECK_CLOSE(slope_beside_nan((enum ir_op)op, k ? nan : 3, k ? 3 : nan, 0, k), 1, 0);
+            CHECK_CLOSE(slope_beside_nan((enum ir_op)op, k ? 3 : nan, k ? nan : 3, 0, k), 0, 0);
+        }
+    for (int k = 0; k < 3; k++) {
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, nan, -1, 1, k), k == 1, 0);
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, 0.5, nan, 1, k), k == 0, 0);
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, 0.5, -1, nan, k), k == 0, 0);
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, 1, 1, 0, k), k == 2, 0);
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, 3, 1, 1, k), k == 2, 0);
+        CHECK_CLOSE(slope_beside_nan(OP_CLAMP, 0, 1, 1, k), k == 1, 0);
+    }
+}
+
 TEST(equal_extrema_share)
 {
     struct bench b;
