@@ -1,12 +1,12 @@
 /*
  * algebra.c: normal forms of IR values. In: nodes. Out: sums of monomials, plain structs of the caller, and
  * nodes built from them. Forms are made bottom-up over the pool, each node once: its sum of monomials, and
- * the monomial that its exponential is. A form is of the value almost everywhere: where(eq(x, c), a, x) is x,
- * as is where(gt(z, 0), x, a) of a sum z of exponentials, and detach(x) is x, which holds once derivatives
- * are taken.
+ * the monomial that its exponential is. A form is of the value almost everywhere: where(eq(m, -inf), a, x) is
+ * x of a row maximum m, as is where(gt(z, 0), x, a) of a sum z of exponentials (guards.c), and detach(x) is
+ * x, which holds once derivatives are taken.
  */
 #include "gen/derive/algebra.h"
-#include "gen/derive/signs.h"
+#include "gen/derive/guards.h"
 #include "gen/ir/spec.h"
 
 #include <float.h>
@@ -19,7 +19,7 @@ static const double NEGLIGIBLE = 1e-12; /* of an exponent: a sum that cancels le
 struct forms {
     struct ir *ir;
     bool *used;
-    bool *positive; /* never negative */
+    struct guards guards;
     int opaque;     /* a node that is taken as it is; -1: none */
     int *slot;      /* of a used node, in the arrays below */
     int *canonical; /* node without guards */
@@ -75,71 +75,11 @@ static struct monomial of_node(const struct forms *f, int node, bool linear)
 
 /* ---- canonical nodes --------------------------------------------------------------------------- */
 
-/* A number that is computed from scores, states or elements equals a constant almost nowhere. What is read
-   from inputs or counted may equal it anywhere, as in ne(x.keep(...), 0). */
-static bool is_constant_test(const struct ir *ir, int node)
-{
-    const struct ir_node *n = &ir->node[node];
-    if (n->op != OP_EQ && n->op != OP_NE)
-        return false;
-    const bool left = ir->node[n->arg[0]].op == OP_CONST;
-    const int tested = n->arg[left ? 1 : 0];
-    return (left || ir->node[n->arg[1]].op == OP_CONST) && ir->node[tested].type == TYPE_F32 &&
-           ir_depends_on(ir, tested, OP_PARAM, -1);
-}
-
-/* Is it a row state, and where it is compared with 0 one that is never negative? Other numbers that are never
-   negative, as relu(s), may be 0 in half of all pairs. */
-static bool is_least(const struct forms *f, int node, double least)
-{
-    const struct ir_node *n = &f->ir->node[node];
-    const bool state = n->op == OP_PARAM && n->index >= LEAF_STATE && n->index < LEAF_STATE + f->ir->n_states;
-    return state && (least == -HUGE_VAL || (least == 0 && f->positive[node]));
-}
-
-/* gt(z, 0), where z is never below 0, is ne(z, 0), and le(z, 0) is eq(z, 0); the same of -inf, which nothing
-   is below. What else is asked stays as it is. */
-static enum ir_op test_of_least(const struct forms *f, int test)
-{
-    static const enum ir_op mirrored[] = {[OP_LT] = OP_GT, [OP_LE] = OP_GE, [OP_GT] = OP_LT, [OP_GE] = OP_LE};
-    const struct ir_node *n = &f->ir->node[test];
-    if (n->op < OP_LT || n->op > OP_GE)
-        return (enum ir_op)n->op;
-    const bool left = f->ir->node[n->arg[0]].op == OP_CONST;
-    const struct ir_node *constant = &f->ir->node[n->arg[left ? 0 : 1]];
-    const enum ir_op op = left ? mirrored[n->op] : (enum ir_op)n->op;
-    if (constant->op != OP_CONST || !is_least(f, n->arg[left ? 1 : 0], constant->value))
-        return (enum ir_op)n->op;
-    return op == OP_GT ? OP_NE : op == OP_LE ? OP_EQ : op;
-}
-
-/* Which operand of where() counts almost everywhere, 0: both do. A test against a constant picks one value.
- */
-static int likely_branch(const struct forms *f, int node)
-{
-    const struct ir *ir = f->ir;
-    const struct ir_node *n = &ir->node[node];
-    if (n->op != OP_WHERE)
-        return 0;
-    int test = n->arg[0];
-    bool inverted = ir->node[test].op == OP_NOT;
-    if (inverted)
-        test = ir->node[test].arg[0];
-    const enum ir_op op = test_of_least(f, test);
-    if (op == (enum ir_op)ir->node[test].op && !is_constant_test(ir, test))
-        return 0;
-    if (op == OP_EQ)
-        return inverted ? 1 : 2;
-    if (op == OP_NE)
-        return inverted ? 2 : 1;
-    return 0;
-}
-
 static int canonical_node(struct forms *f, int i)
 {
     const struct ir_node n = f->ir->node[i];
     int arg[IR_MAX_ARGS] = {0};
-    const int branch = likely_branch(f, i);
+    const int branch = guards_branch(&f->guards, i);
     for (int k = 0; k < n.n_args; k++)
         arg[k] = f->canonical[n.arg[k]];
     if (n.op == OP_DETACH)
@@ -220,7 +160,7 @@ static bool exponential_value(const struct monomial *base, double by, struct pol
 
 static bool guard_value(const struct forms *f, int node, struct poly *out)
 {
-    *out = *value_of(f, f->ir->node[node].arg[likely_branch(f, node)]);
+    *out = *value_of(f, f->ir->node[node].arg[guards_branch(&f->guards, node)]);
     struct monomial *m = &out->item[0];
     if (out->n == 1 && m->n == 1 && m->coefficient == 1 && m->term[0].by == 1 && !m->term[0].linear)
         m->term[0].shown = node;
@@ -273,7 +213,7 @@ static bool find_value(const struct forms *f, int i, struct poly *out)
             show_detached(f->ir, &out->item[k]);
         return true;
     case OP_WHERE:
-        return likely_branch(f, i) > 0 && guard_value(f, i, out);
+        return guards_branch(&f->guards, i) > 0 && guard_value(f, i, out);
     default:
         return false;
     }
@@ -309,7 +249,7 @@ static bool scaled_power(const struct forms *f, int node, int constant, bool inv
 
 static bool guard_power(const struct forms *f, int node, struct monomial *out)
 {
-    *out = *power_of(f, f->ir->node[node].arg[likely_branch(f, node)]);
+    *out = *power_of(f, f->ir->node[node].arg[guards_branch(&f->guards, node)]);
     if (out->n == 1 && out->coefficient == 1 && out->term[0].by == 1 && out->term[0].linear)
         out->term[0].shown = node;
     return true;
@@ -344,7 +284,7 @@ static bool find_power(const struct forms *f, int i, struct monomial *out)
         show_detached(f->ir, out);
         return true;
     case OP_WHERE:
-        return likely_branch(f, i) > 0 && guard_power(f, i, out);
+        return guards_branch(&f->guards, i) > 0 && guard_power(f, i, out);
     default:
         return false;
     }
@@ -370,13 +310,11 @@ static bool forms_open(struct forms *f, struct ir *ir, int opaque, const int *ro
     *f = (struct forms){.ir = ir,
                         .opaque = opaque,
                         .used = calloc(n + 1, sizeof *f->used),
-                        .positive = calloc(n + 1, sizeof *f->positive),
                         .slot = calloc(n + 1, sizeof *f->slot),
                         .canonical = calloc(n + 1, sizeof *f->canonical)};
-    if (!f->used || !f->positive || !f->slot || !f->canonical)
+    if (!guards_open(&f->guards, ir) || !f->used || !f->slot || !f->canonical)
         return false;
     ir_mark(ir, root, n_roots, f->used);
-    signs_of(ir, (int)n, f->positive);
     for (size_t i = 0; i < n; i++)
         if (f->used[i])
             f->slot[i] = (int)n_used++;
@@ -393,7 +331,7 @@ static bool forms_open(struct forms *f, struct ir *ir, int opaque, const int *ro
 static void forms_close(struct forms *f)
 {
     free(f->used);
-    free(f->positive);
+    guards_close(&f->guards);
     free(f->slot);
     free(f->canonical);
     free(f->value);

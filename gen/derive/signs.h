@@ -1,6 +1,6 @@
 /*
  * signs.h: row states of attention that are never negative, as sums of exponentials are. Private to
- * algebra.c.
+ * guards.c.
  */
 #ifndef LATHE_SIGNS_H
 #define LATHE_SIGNS_H

@@ -448,6 +448,31 @@ TEST(weights_that_integers_drop_have_gradients)
         "backward in kernels");
 }
 
+#define LEAKY(score, test)                                                                                   \
+    "return attention { score_mod = function(s) return " score " end,\n"                                     \
+    "  online_func = online_func { online_rowscales = { m = -inf, l = 0.0, n = 0.0 },\n"                     \
+    "  online_fwd = function(s, r)\n"                                                                        \
+    "    local m, n = max(r.m, detach(rowmax(s))), max(r.n, detach(rowmax(relu(s))))\n"                      \
+    "    local p = exp(s - m)\n"                                                                             \
+    "    return p, { m = m, l = r.l * exp(r.m - m) + rowsum(p), n = n }, exp(r.m - m)\n"                     \
+    "  end,\n"                                                                                               \
+    "  online_fwd_epilogue = function(r)\n"                                                                  \
+    "    return 1.0 / r.l, { lse = r.m + log(r.l), n = r.n } end,\n"                                         \
+    "  forward = function(s, final)\n"                                                                       \
+    "    return where(" test ", exp(s - 2.0 * final.lse), exp(s - final.lse)) end } }\n"
+
+/* What is 0 in many pairs or rows, as relu of a score, is tested for both answers: each has a gradient by
+ * lse. */
+TEST(weights_of_both_sides_of_a_test_have_gradients)
+{
+    expect_pass(LEAKY("s", "eq(relu(s), 0.0)"), "backward in kernels");
+    expect_pass(LEAKY("s", "le(0.0, s - abs(s))"), "backward in kernels");
+    expect_pass(LEAKY("s", "ne(floor(s), 0.0)"), "backward in kernels");
+    expect_pass(LEAKY("relu(s)", "eq(s, 0.0)"), "backward in kernels");
+    expect_pass(LEAKY("s - 1.0", "eq(final.n, 0.0)"), "backward in kernels");
+    expect_pass(LEAKY("s", "eq(where(lt(s, 0.0), -inf, s), -inf)"), "backward in kernels");
+}
+
 /* ---- masks ------------------------------------------------------------------------------------- */
 
 TEST(bounds_that_lie_are_caught)
