@@ -322,15 +322,18 @@ static struct interval of_bits(const struct ir_node *n, struct interval a, struc
     return (struct interval){0, exp2(floor(log2(fmax(fmax(a.high, b.high), 1))) + 1) - 1};
 }
 
-/* By a number of bits that is fixed. */
+/* Up is a product by a power of two, beyond 32 bits as well; down by a number of bits that is fixed. */
 static struct interval shifted(const struct ir_node *n, struct interval a, struct interval b)
 {
-    const double by = exp2(b.low);
-    if (b.low != b.high || b.low < 0 || b.low > 31 || a.low < 0)
+    const double all = 64; /* bits: as far beyond 32 as any more of them */
+    if (!(b.low >= 0))
         return ANY;
-    if (n->op == OP_SHR)
-        return (struct interval){floor(a.low / by), floor(a.high / by)};
-    return a.high * by <= INT32_MAX ? (struct interval){a.low * by, a.high * by} : ANY;
+    if (n->op == OP_SHL)
+        return corners(times, a, (struct interval){exp2(fmin(b.low, all)), exp2(fmin(b.high, all))});
+    const double by = exp2(b.low);
+    return b.low != b.high || b.low > 31 || a.low < 0
+               ? ANY
+               : (struct interval){floor(a.low / by), floor(a.high / by)};
 }
 
 static void run_node(struct state *s, int node);

@@ -56,6 +56,11 @@ TEST(products_leave_32_bits)
     expect_score("", "at.q * at.q", "holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond");
     expect_score("", "at.q * at.kv", "holds up to q, kv = 46341: at.q * at.kv leaves 32 bits beyond");
     expect_score("", "1000 * at.q", "holds up to q, kv = 2147484: at.q * 1000 leaves 32 bits beyond");
+    expect_score("", "f32(at.q << 12)", "holds up to q, kv = 524288: at.q << 12 leaves 32 bits beyond");
+    expect_score("", "f32((at.q - at.kv) << 20)",
+                 "holds up to q, kv = 2048: (at.q - at.kv) << 20 leaves 32 bits beyond");
+    expect_score("", "f32(1 << at.kv)", "holds up to q, kv = 31: 1 << at.kv leaves 32 bits beyond");
+    expect_score("", "f32((at.q << 12) & 4095)", NULL); /* a hash */
     /* 127 * 127 * position, of 128 heads; of the 256 that are looked at 255 * 255 * (n - 1) < 2^31 */
     expect_score("", "at.h * at.h * at.q",
                  "holds up to q, kv = 33026: (at.h * at.h) * at.q leaves 32 bits beyond");
