@@ -5,8 +5,8 @@
  * Rewrites, each exact or a matter of the last bits of fp32 (what something decides by is left alone:
  * rounded, in ir.h):
  *  - constants of the problem, defaults of absent inputs, detach dropped;
- *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
- *    the sum is rounded once either way, since indices stay below 2^24;
+ *  - f32(a + b) of positions becomes f32(a) + f32(b): both parts can be computed once per row or column, and
+ *    the sum is rounded once either way, since positions stay below 2^24;
  *  - for 16-bit results, exp(x) becomes exp2(x log2 e), and in attention with x = a t + b (a, b constant
  *    along the row) exp2(t (a log2 e) + b log2 e): one multiply-add per element, unless mask values may come
  *    (has_mask_value);
@@ -54,7 +54,8 @@ static int constant_leaf(struct rewriter *r, const struct ir_node *n)
 
 /* ---- indices as floats ----------------------------------------------------------------------- */
 
-static const double INDEX_MAX = 16777216.0; /* 2^24: launches refuse longer sequences */
+/* Sequences are no longer: launches refuse such positions. Rows, and dims that inputs name, may be more. */
+static const double INDEX_MAX = 0x1p24;
 
 /* A bound on |value| of an index expression; infinite where unknown. */
 static double magnitude(const struct ir *w, int node, int depth)
@@ -66,7 +67,7 @@ static double magnitude(const struct ir *w, int node, int depth)
     case OP_CONST:
         return n->value < 0 ? -n->value : n->value;
     case OP_AT:
-        return INDEX_MAX;
+        return n->index < AT_FREE0 && (kinds[w->kind].tiles || kinds[w->kind].recurrent) ? INDEX_MAX : 1e30;
     case OP_NEG:
     case OP_ABS:
         return a;

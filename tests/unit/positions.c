@@ -135,6 +135,22 @@ TEST(kernels_round_what_decides_and_others_have_no_such_text)
 }
 
 /* exp() is not made exp2() of another argument, nor a quotient a product. */
+/* Rows, and dims that inputs name, may be more than 2^24: f32(n) - f32(row) would be 0 at the last but one.
+ */
+TEST(differences_of_many_rows_are_integers)
+{
+    struct source s;
+    make_source("return rowwise { forward = function(v, at) return v * f32(at.n_rows - at.row) end }", "n=64",
+                &s);
+    CHECK_HAS(text_named(&s, "variant.gen.cuh")->data, "m_sub((z.rows0 * z.rows1 * z.rows), v.row);");
+    source_free(&s);
+    make_source("return attention { inputs = { t = tensor('f32', 'places') },\n"
+                "  score_mod = function(s, at, x) return s * f32(at.n_places - at.kv) + x.t(0) end }",
+                "d=64,places=5", &s);
+    CHECK_HAS(text_named(&s, "variant.gen.cuh")->data, "(x.size_places - c.kv);");
+    source_free(&s);
+}
+
 TEST(what_decides_is_not_rewritten)
 {
     struct source s;
