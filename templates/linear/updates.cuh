@@ -58,8 +58,9 @@ template <copy COPY, int DIM, class T> DEV void copy_rows(const updates_params &
 extern "C" __global__ void __launch_bounds__(updates::COPY_THREADS)
     LATHE_ENTRY(starts)(const __grid_constant__ starts_params p)
 {
-    const int first = static_cast<int>(blockIdx.x) * updates::COPY_THREADS + static_cast<int>(threadIdx.x);
-    for (int n = first; n <= p.seqs; n += static_cast<int>(gridDim.x) * updates::COPY_THREADS) {
+    // unsigned: the number behind the last one may be beyond 2^31
+    const u32 first = blockIdx.x * updates::COPY_THREADS + threadIdx.x;
+    for (u32 n = first; n <= static_cast<u32>(p.seqs); n += gridDim.x * updates::COPY_THREADS) {
         p.dst[n] = p.cu[n * p.cu_step] * cfg::UPDATES;
     }
 }

@@ -251,7 +251,7 @@ struct two_writers : low_rank_gradients {
             const int at = place + token(m, r);
             if (w.has(at) && channel(n) < cfg::D - first_channel()) {
                 float two[2];
-                load_vec<2, float>(of + (sequence::token(w.s, at) * cfg::D + channel(n)), two);
+                load_vec<2, float>(of + (static_cast<i64>(sequence::token(w.s, at)) * cfg::D + channel(n)), two);
                 x[m][n][2 * r] += two[0];
                 x[m][n][2 * r + 1] += two[1];
             }
