@@ -189,6 +189,27 @@ static void which_param(struct params *p, int which)
     params_product(p, "which", &number);
 }
 
+/* As make_space of elementwise/parts.cuh numbers the items of map m: where loops are as long as the device
+ * stays busy, a loop has no more parts than that takes. */
+static void count_items(const struct map_launches *l, struct params *p, int m)
+{
+    const struct ir_map *map = &l->e->w->maps.map[m];
+    const struct map_plan *plan = &l->plan->maps;
+    struct product items = product_of(1);
+    for (int k = 0; k < map->n_over; k++) {
+        const bool last = k == map->n_over - 1;
+        const bool parted = !last && (k == plan->loop[m] || k == plan->outer[m]);
+        if (!parted || !plan->long_loops)
+            product_times(&items, (enum sym)map->over[k],
+                          last                 ? plan->vector
+                          : !parted            ? 1
+                          : k == plan->loop[m] ? plan->steps
+                                               : plan->turns);
+    }
+    if (!map->list && !plan->gather)
+        params_counted(p, &items);
+}
+
 /* What the functions of map 0 see, of the one map whose turn it is. */
 static void emit_view(struct emitter *e, struct text_buf *text)
 {
@@ -215,6 +236,7 @@ static void emit_alike_params(struct map_launches *l, struct text_buf *text, str
     for (int m = 0; m < e->w->maps.n_maps; m++) {
         p.out = m > 0 ? &again : text;
         sizes_param(&p, e, m);
+        count_items(l, &p, m);
         for (int i = 0; i < e->w->maps.n_tensors; i++)
             if (is_used(e, i) && e->w->maps.tensor[i].map == m)
                 tensor_param(&p, e, i);
@@ -235,8 +257,10 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
     struct params p;
     char name[16];
     params_open(&p, text, launch, "map_params");
-    for (int m = 0; m < e->w->maps.n_maps; m++)
+    for (int m = 0; m < e->w->maps.n_maps; m++) {
         sizes_param(&p, e, m);
+        count_items(l, &p, m);
+    }
     const int lengths = lathe__arg_find(e->sig, "lengths", 0);
     if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)
         params_pointer(&p, "const int", "lengths", PARAM_ARG_DATA, lengths);

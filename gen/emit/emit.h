@@ -142,7 +142,8 @@ void params_pointer(struct params *p, const char *type, const char *name, enum p
 void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n,
                     int first_dim);
 void params_product(struct params *p, const char *name, const struct product *product);
-void params_sizes(struct params *p); /* sizes z */
+void params_counted(struct params *p, const struct product *product); /* PARAM_COUNTED: no member */
+void params_sizes(struct params *p);                                  /* sizes z */
 /* The same of a launch whose batches are sequences: n_b of them, q_start as PARAM_Q_START has it for them. */
 void params_sequence_sizes(struct params *p, enum sym keys);
 /* NAME and NAME_step: a list of integers, nullptr where it is not given. */

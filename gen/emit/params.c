@@ -118,6 +118,13 @@ void params_product(struct params *p, const char *name, const struct product *pr
     text_add(p->out, "    long long %s;\n", name);
 }
 
+void params_counted(struct params *p, const struct product *product)
+{
+    const uint32_t behind = p->offset;
+    params_row(p, PARAM_COUNTED, 0, 0, 1)->product = *product;
+    p->offset = behind;
+}
+
 void params_sym(struct params *p, const char *name, enum sym sym)
 {
     params_row(p, PARAM_SYM, (int)sym, 0, 4);

@@ -199,6 +199,17 @@ static void sum_params(struct row_emitter *r, struct params *p, const struct wor
     params_inputs(p, r->e, "x");
 }
 
+/* Parts of all strips, of which rowwise/inner_scan_parts.cuh makes an int: half as many as others count. */
+static void count_parts(const struct plan *plan, struct params *p)
+{
+    struct product twice = product_of(2);
+    product_times(&twice, SYM_ROWS0, 1);
+    product_times(&twice, SYM_ROWS1, 1);
+    product_times(&twice, SYM_ROWS, 32 * plan->rows.vector);
+    product_times(&twice, SYM_N, plan->rows.scan.part_places);
+    params_counted(p, &twice);
+}
+
 static void add_rows_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
                             struct source *out)
 {
@@ -218,6 +229,8 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
     }
     params_open(&p, r->e->out, l, "rows_params");
     rows_params(r, &p, work);
+    if (plan->rows.scan.part_places > 0)
+        count_parts(plan, &p);
     params_close(&p, "rows_params");
 }
 

@@ -13,6 +13,8 @@
 enum { WORK_ALIGNMENT = 256 };
 static const int64_t POSITION_LIMIT = (int64_t)1 << 24; /* positions are exact in f32 below it */
 static const int64_t GRID_LIMIT = INT32_MAX;
+/* A block steps from number to number by up to as many as run at once. */
+static const int64_t COUNT_LIMIT = UINT32_MAX - (1 << 20);
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
@@ -275,6 +277,16 @@ static void fill_compact(const struct fill *f, uint64_t set, unsigned char *to)
     fill_i32(compact, to);
 }
 
+/* More would start again at 0, and results would be left out without a word. */
+static lathe_status check_pieces(const struct fill *f, const struct param *p, lathe_error *err)
+{
+    if (lathe__product_value(&p->product, f->problem) <= COUNT_LIMIT)
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG,
+                       "problem: expected no more pieces of work than kernels number in 32 bits, given more; "
+                       "launch it in parts");
+}
+
 static lathe_status fill_param(const struct fill *f, const struct param *p, unsigned char *to,
                                lathe_error *err)
 {
@@ -312,6 +324,8 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
     case PARAM_COMPACT:
         fill_compact(f, (uint64_t)p->product.scale, to);
         return LATHE_OK;
+    case PARAM_COUNTED:
+        return check_pieces(f, p, err);
     }
     return lathe__fail(err, LATHE_ARG, "the recipe has a parameter of the unknown kind %d", p->kind);
 }

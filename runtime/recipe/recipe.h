@@ -301,6 +301,7 @@ enum param_kind {
     PARAM_APART,     /* i64: stride of dim 0 of argument `arg`, of [b, head, token, dim], in tokens: below */
     PARAM_COMPACT,   /* i32: 1 where every argument of the set product.scale that is there is compact, and
                         starts at a multiple of 16 bytes */
+    PARAM_COUNTED,   /* nothing: a kernel numbers `product` things in 32 bits; the launcher refuses more */
 };
 
 enum { Q_START_BY_LENGTH = INT32_MIN }; /* each sequence's keys less its queries */

@@ -6,6 +6,7 @@
 #include "loaded.h"
 #include "gen/gen.h"
 #include "gen/emit/emit.h"
+#include "runtime/rt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,4 +72,46 @@ TEST(what_is_too_large_is_said)
         why_none(CASE[i].text, CASE[i].pass, CASE[i].problem, why, sizeof why);
         CHECK_HAS(why, CASE[i].why);
     }
+}
+
+/* Blocks that take their work in turn number it in 32 bits: `more`, where the numbers would begin anew, is
+   refused, though its tensors are small, and `most` is not. */
+static void work_is_counted(const char *spec, lathe_pass pass, const char *more, const char *most)
+{
+    static const struct device device = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
+    const size_t offset[MAX_BUFFERS] = {0};
+    const struct bound_args none = {{0}};
+    static unsigned char block[PARAM_BLOCK_BYTES];
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    static struct source source;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = load_signed(spec, pass, &sig);
+    lathe_status worst[2] = {LATHE_OK, LATHE_OK};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(problem_parse(&sig, i ? more : most, &problem, &err), LATHE_OK);
+        CHECK_EQ(plan_of(ir, pass, &problem, &device, &plan, &err), LATHE_OK);
+        CHECK_EQ(emit_by(ir, pass, &problem, &device, &plan, &source, &err), LATHE_OK);
+        for (int k = 0; k < source.n_launches && worst[i] == LATHE_OK; k++)
+            worst[i] =
+                lathe__params_fill(&source.launch[k], &sig, &problem, &none, NULL, offset, block, &err);
+        source_free(&source);
+    }
+    CHECK_EQ(worst[0], LATHE_OK);
+    CHECK_EQ(worst[1], LATHE_ARG);
+    CHECK_HAS(err.text, "no more pieces of work than kernels number in 32 bits, given more");
+    ir_free(ir);
+}
+
+TEST(work_that_blocks_take_in_turn_is_counted)
+{
+    work_is_counted("return elementwise { over = { 'o', 'l', 'd' }, results = { r = tensor('float', 'o') },\n"
+                    "  operands = { x = tensor('float', 'o', 'l'), y = tensor('float', 'l', 'd') },\n"
+                    "  forward = function(v) return { r = exp(v.x * v.y) } end }",
+                    LATHE_FORWARD, "dtype=f32,o=262144,l=16,d=65536", "dtype=f32,o=131072,l=16,d=65536");
+    work_is_counted("chunk_cumsum", LATHE_FORWARD, "dtype=bf16,rows0=1073741824,rows1=1,n=129,rows=1",
+                    "dtype=bf16,rows0=536870912,rows1=1,n=129,rows=1");
+    work_is_counted("causal", LATHE_BACKWARD, "dtype=bf16,b=65535,h=1,q=1,kv=16777215,d=16,dk=none,dv=none",
+                    "dtype=bf16,b=16384,h=1,q=1,kv=16777215,d=16,dk=none,dv=none");
 }

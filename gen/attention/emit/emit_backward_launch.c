@@ -125,6 +125,8 @@ static void add_main(struct recipe *r)
         product_times(&launch->grid, SYM_Q, PART_TILES * plan->bm);
     if (plan->selected)
         product_times(&launch->grid, SYM_Q, LIST_RANGE);
+    struct product blocks = launch->grid;
+    blocks.scale = 1;
     launch->grid_limit = plan->thread_blocks;
     launch->cluster = plan->paired ? 2 : 0;
     params_open(&p, e->out, launch, "back_params");
@@ -155,6 +157,8 @@ static void add_main(struct recipe *r)
     back_optional_pointer(&p, "unsigned", "order", r->order);
     if (traits->cuts_blocks)
         back_optional_pointer(&p, "float", "pieces", r->pieces);
+    if (launch->grid_limit > 0) /* else a grid has them all */
+        params_counted(&p, &blocks);
     params_inputs(&p, e, "x");
     back_add_grads(&p, r);
     if (has_sequences(e))

@@ -508,6 +508,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         emit_times_tiles(&launch->grid, a->e, SYM_H_KV, SYM_Q, 1);
     else
         emit_times_tiles(&launch->grid, a->e, SYM_H, SYM_Q, plan->attention.bm);
+    const struct product tiles = launch->grid;
     if (plan->attention.blocks > 0)
         launch->grid = product_of(plan->attention.blocks);
     launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */
@@ -531,6 +532,8 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
             add_all_apart(&p, a, l);
     }
     params_end(&p, a, l, plan);
+    if (plan->attention.blocks > 0) /* else a grid has them all */
+        params_counted(&p, &tiles);
     if (traits->tensor_maps && a->d2 > 0)
         add_second_maps(launch, &p, a);
     params_close(&p, "attention_params");
