@@ -9,7 +9,7 @@ from . import _arrays, _library as c, _operands
 from ._arrays import HOST, Array
 from ._kernel import Call, Context, Records, Tensor, context_of
 from ._numbers import number_of
-from ._signature import Argument, Signature, named_arguments, unknown
+from ._signature import Argument, Signature, named_arguments, refuse_list, unknown
 
 
 class Bound:
@@ -103,10 +103,7 @@ def bind(op, signature: Signature, args, named, *, with_data: bool, stream: int 
             if value:
                 bound.wanted.append(argument)
         elif argument.is_list:
-            raise c.ArgumentError(
-                f"argument '{argument.name}': {op.name} takes lists of tensors, as arrays of pointers; "
-                "lathe.torch.Lion and lathe.torch.AdamW call it"
-            )
+            refuse_list(op.name, argument.name)
         else:
             bound.tensors[argument.name] = _described(signature, argument, value, given, stream)
     _choose_results(op, signature, bound, given)

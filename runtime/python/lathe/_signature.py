@@ -82,6 +82,17 @@ def unknown(op, known: Sequence[str], name: str, also: Sequence[str] = (), which
     return c.ArgumentError(f"argument '{name}': unknown name; {op.name} takes {', '.join(known)}{meant}")
 
 
+def refuse_list(op_name: str, name: str):
+    raise c.ArgumentError(f"argument '{name}': {op_name} takes lists of tensors, as arrays of pointers; "
+                          "lathe.torch.Lion and lathe.torch.AdamW call it")  # fmt: skip
+
+
+def refuse_lists(op) -> None:
+    for argument in op.forward.arguments:
+        if argument.is_list:
+            refuse_list(op.name, argument.name)
+
+
 def named_arguments(
     op_name: str, positional: Sequence[str], args: Sequence[Any], named: Mapping[str, Any], check: Callable[[str], None]
 ) -> dict[str, Any]:

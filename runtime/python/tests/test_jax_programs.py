@@ -106,6 +106,12 @@ def test_sizes_that_are_no_numbers_and_keys_are_refused(qkv):
         attend(jax.random.key(0), *qkv[1:])
 
 
+def test_lists_of_tensors_are_refused():
+    """Whose elements would be read as addresses."""
+    with pytest.raises(lathe.ArgumentError, match="'g': lion takes lists of tensors, as arrays of pointers"):
+        lathe.jax.wrap("lion")
+
+
 def test_what_is_no_array_is_refused(qkv):
     attend = lathe.jax.wrap("causal")
     sparse = pytest.importorskip("jax.experimental.sparse").BCOO.fromdense(qkv[1])

@@ -315,6 +315,13 @@ def test_groups_that_ask_for_another_rule_are_refused(kind, options, wanted):
             optimizer.step()
 
 
+@pytest.mark.parametrize("spec", ["adamw", "lion", "adamw_master"])
+def test_lists_are_none_of_a_function(spec):
+    """Whose tensors would be read as arrays of addresses."""
+    with pytest.raises(lathe.ArgumentError, match=f"argument 'g': {spec} takes lists of tensors, as arrays of pointers"):
+        lathe.torch.wrap(spec)
+
+
 def test_parameters_without_data_are_refused():
     with pytest.raises(lathe.ArgumentError, match="parameters on a CPU or a CUDA device, given one on meta"):
         lathe.torch.AdamW(parameters_of(torch.ones(3, device="meta"))).step()

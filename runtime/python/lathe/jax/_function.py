@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 from .. import _layout, _library as c
 from .._numbers import I32_LEAST, I32_MOST, number_of
 from .._op import Op
-from .._signature import Argument, Signature, named_arguments, unknown, why_absent
+from .._signature import Argument, Signature, named_arguments, refuse_lists, unknown, why_absent
 from ._axes import alike, sharded_as
 from ._launch import Pass, run
 
@@ -25,6 +25,7 @@ class Function:
 
     def __init__(self, op: Op, layout: str, results: tuple[str, ...]):
         _layout.check_layout(layout, op.name, op.kind)
+        refuse_lists(op)
         self.op, self.layout = op, layout
         forward, by_name = op.forward, op.forward.by_name
         for name in results:

@@ -13,7 +13,7 @@ from .. import _library as c
 from .._copies import Shared
 from .._numbers import number_of
 from .._op import Op, as_op
-from .._signature import named_arguments, unknown, why_absent
+from .._signature import named_arguments, refuse_lists, unknown, why_absent
 from .._watched import say_unusual
 from ._gradients import Functional, Gradients, Kept, apply_eager, values_of
 from ._passes import Layout, Pass
@@ -54,6 +54,7 @@ class Function(Shared):
     """A spec as a differentiable function of torch tensors: see `wrap`."""
 
     def __init__(self, op: Op, layout: str, results: tuple[str, ...]):
+        refuse_lists(op)
         self.op = op
         self.layout = Layout(layout, op)
         self._asked = results
