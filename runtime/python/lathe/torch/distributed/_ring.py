@@ -229,7 +229,7 @@ def ring(p: Problem, results: tuple[str, ...]) -> list:
     names = tuple(p.tensors)
     whole = wrap(p.op)
     if p.trains:
-        whole._check_gradients(names, tuple(p.tensors.values()))
+        whole.check_gradients(names, tuple(p.tensors.values()))
     cast = whole.autocast(names, tuple(p.tensors.values()))
     p.tensors = dict(zip(names, cast))
     return list(Ring.apply(Work(p, results, p.trains), names, *cast))
