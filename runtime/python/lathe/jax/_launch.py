@@ -106,8 +106,8 @@ class _Prepared:
 
     def _name(self, work: Pass, forms: tuple) -> str:
         """Of the call in programs: the same in every process that prepares the same, on whichever of its GPUs."""
-        contexts = {(call.on_host, call.context.deterministic) for call in self.calls.values()}
-        text = repr((c.VERSION, work.op.digest, *work[1:], forms, sorted(contexts, key=str), self.made))
+        contexts = [(n, call.on_host, call.context.deterministic) for n, call in self.calls.items()]
+        text = repr((c.VERSION, work.op.digest, *work[1:], forms, contexts, self.made))
         return f"{work.op.name}_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
     def zeros(self) -> list:
