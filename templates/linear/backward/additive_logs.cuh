@@ -47,8 +47,8 @@ template <class F> DEV void each_two(const F &f)
     }
 }
 
-// Levels are named by half of the tokens that they join: 8, 4, 2, 1; 0: a token and itself. Of tokens of a block, without
-// a division, which takes some 20 instructions for each pair:
+// Levels are named by half of the tokens that they join: 8, 4, 2, 1; 0: a token and itself. Of tokens of a block. As
+// half is a power of two, its bits are enough; a division would take some 20 instructions.
 DEV bool meets(int reader, int writer, int half)
 {
     return half == 0 ? reader == writer : ((reader ^ writer) & -half) == half && (reader & half) != 0;
