@@ -47,11 +47,10 @@ template <class F> DEV void each_two(const F &f)
     }
 }
 
-// Levels are named by half of the tokens that they join: 8, 4, 2, 1; 0: a token and itself. Of tokens of a block. As
-// half is a power of two, its bits are enough; a division would take some 20 instructions.
+// Levels are named by half of the tokens that they join: 8, 4, 2, 1; 0: a token and itself. Of tokens of a block:
 DEV bool meets(int reader, int writer, int half)
 {
-    return half == 0 ? reader == writer : ((reader ^ writer) & -half) == half && (reader & half) != 0;
+    return half == 0 ? reader == writer : (reader ^ writer) / half == 1 && (reader & half) != 0;
 }
 // Of an operand on the left, what is of a level; BACK: the rows are the tokens that write.
 template <bool BACK> DEV void keep_level(u32 (&a)[4], int half)
