@@ -18,6 +18,7 @@
 #include "gen/heads/sites.h"
 #include "runtime/base/base.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,6 +367,52 @@ static void row_sites(struct deriver *d, const struct diff_result *g)
             site_add(d, &d->out->row, g->item[i].leaf, from_finals(d, g->item[i].adjoint));
 }
 
+/* Of one final of the starting state; where that is infinite there is nothing to give. */
+static void empty_sites_of(struct deriver *d, int k, int final)
+{
+    struct diff_result g;
+    struct ir *ir = d->ir;
+    const int seed = param(d, LEAF_DFINAL + k);
+    if (!differentiate(d, &final, &seed, 1, &g))
+        return;
+    const int size = ir1(ir, OP_ABS, final);
+    const int finite = ir2(ir, OP_LT, size, ir_const(ir, HUGE_VAL, TYPE_F32));
+    for (int i = 0; i < g.n && !d->failed; i++) {
+        const int leaf = g.item[i].leaf;
+        if (!is_wanted(d, leaf) || is_zero(d, g.item[i].adjoint))
+            continue;
+        site_add(d, &d->out->empty, leaf, ir3(ir, OP_WHERE, finite, g.item[i].adjoint, zero(d)));
+        if (site_find(&d->out->row, leaf) < 0 && d->out->row.n < MAX_SITES)
+            d->out->row.item[d->out->row.n++] = (struct site){leaf, zero(d), ADDRESS_ELEMENT};
+    }
+    diff_free(&g);
+}
+
+/* A row without live pairs is told by the finals that are then constants, or, where weights have no such one,
+   by those that are infinite, which have nothing to give. */
+static void empty_sites(struct deriver *d)
+{
+    struct ir *ir = d->ir;
+    int from[MAX_STATE];
+    int to[MAX_STATE];
+    int final[MAX_STATE];
+    bool told = false;
+    bool infinite = false;
+    for (int k = 0; k < ir->n_states; k++) {
+        from[k] = param(d, LEAF_STATE + k);
+        to[k] = ir_const(ir, ir->state[k].init, TYPE_F32);
+    }
+    for (int k = 0; k < ir->n_finals; k++) {
+        final[k] = ir_substitute(ir, ir->epilogue.root[1 + k], from, to, ir->n_states);
+        const bool is_read = ir_depends_on(ir, d->out->weight, OP_PARAM, LEAF_FINAL + k);
+        told |= is_read && ir->node[final[k]].op == OP_CONST;
+        infinite |= is_read && ir->node[final[k]].op != OP_CONST;
+    }
+    for (int k = 0; k < ir->n_finals && (told || !infinite) && !d->failed; k++)
+        if (d->wanted->seed[k])
+            empty_sites_of(d, k, final[k]);
+}
+
 static void whole_row_states(struct deriver *d)
 {
     struct ir *ir = d->ir;
@@ -449,6 +496,7 @@ static int through_finals(struct deriver *d, const int *worth)
     if (n == 0 || !differentiate(d, root, seed, n, &g))
         return zero(d);
     row_sites(d, &g);
+    empty_sites(d);
     for (int k = 0; k < d->ir->n_states; k++)
         seed[k] = adjoint_of(d, &g, LEAF_STATE + k);
     diff_free(&g);
@@ -632,5 +680,6 @@ void backward_print(const void *of, const struct ir *w, struct text_buf *out)
                            (const int[]){b->split[k].high, b->split[k].norm}, 2, out);
     sites_print(w, "of a pair", &b->pair, out);
     sites_print(w, "of a row", &b->row, out);
+    sites_print(w, "of a row without live pairs", &b->empty, out);
     stages_print(w, b->stage, out);
 }

@@ -18,7 +18,9 @@ struct backward {
     int sum[MAX_STATE]; /* per pair, from LEAF_QK, LEAF_DW and LEAF_FINAL: what adds up to LEAF_ROWSUM + k
                          */
     struct site_list pair;
-    struct site_list row; /* once per row */
+    struct site_list row; /* once per row; */
+    struct site_list
+        empty; /* in place of these, by leaf, in rows without live pairs: from LEAF_DFINAL alone */
     struct stage_back stage[MOD_COUNT][MAX_STAGES];
     bool delta; /* sum over d of o' do' is used; so are */
     bool final[MAX_STATE], seed[MAX_STATE], state[MAX_STATE];
@@ -50,10 +52,12 @@ bool backward_split(struct ir *ir, struct backward *b);
 void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
                         void *context);
 
+int site_find(const struct site_list *list, int leaf); /* -1: there is none */
+
 /* After deriving and after lowering: forms of the sites, and what is used. */
 void backward_finish(const struct ir *ir, struct backward *b);
 
-enum { BACKWARD_ROOTS_MAX = 3 + 4 * MAX_SITES + MAX_STATE };
+enum { BACKWARD_ROOTS_MAX = 3 + 5 * MAX_SITES + MAX_STATE };
 /* What is computed per pair or row, and the reads of sites; returns how many. Without vector mods. */
 int backward_pair_roots(const struct backward *b, int *root);
 /* Must the forward kernel run, for o, finals or row states that the call does not give? */

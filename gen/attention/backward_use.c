@@ -30,6 +30,7 @@ static void each_after_sums(struct backward *b, const struct ir *ir, void (*f)(v
     f(context, &b->factor);
     each_site(&b->pair, f, context);
     each_site(&b->row, f, context);
+    each_site(&b->empty, f, context);
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++) {
             f(context, &b->stage[m][s].root[0]);
@@ -126,11 +127,20 @@ static void find_site_forms(const struct ir *ir, struct site_list *list)
     list->n = n;
 }
 
+int site_find(const struct site_list *list, int leaf)
+{
+    for (int i = 0; i < list->n; i++)
+        if (list->item[i].leaf == leaf)
+            return i;
+    return -1;
+}
+
 void backward_finish(const struct ir *ir, struct backward *b)
 {
     struct note note = {ir, b};
     find_site_forms(ir, &b->pair);
     find_site_forms(ir, &b->row);
+    find_site_forms(ir, &b->empty);
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             find_site_forms(ir, &b->stage[m][s].site);
@@ -264,5 +274,7 @@ int backward_pair_roots(const struct backward *b, int *root)
         root[n++] = b->row.item[i].value;
         root[n++] = b->row.item[i].leaf;
     }
+    for (int i = 0; i < b->empty.n; i++)
+        root[n++] = b->empty.item[i].value;
     return n;
 }

@@ -209,6 +209,9 @@ void places_count_rows(struct ir *w, struct backward *back, const struct problem
     const int counts = ir2(w, OP_AND, first, ir2(w, OP_GT, field(w, AT_LEN_KV), zero));
     for (int i = 0; i < back->row.n; i++)
         back->row.item[i].value = ir3(w, OP_WHERE, counts, back->row.item[i].value, ir_const(w, 0, TYPE_F32));
+    for (int i = 0; i < back->empty.n; i++)
+        back->empty.item[i].value =
+            ir3(w, OP_WHERE, counts, back->empty.item[i].value, ir_const(w, 0, TYPE_F32));
 }
 
 bool places_sums_fit(const struct ir *ir, const struct signature *sig, const struct problem *problem,

@@ -23,6 +23,8 @@ static const struct inline_spec SPECS[] = {
     {"smoothed", SPEC_smoothed /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */},
     {"parts", SPEC_parts /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */},
     {"saved", SPEC_saved /* a final whose gradient needs row states */},
+    {"final_inputs", SPEC_final_inputs /* finals of inputs, in rows without live pairs, too */},
+    {"final_states", SPEC_final_states /* the same of states, beside weights that are all 0 in some rows */},
 };
 
 /* Where weights grow with the square of the score, gradients of scores far apart are beyond f16. */

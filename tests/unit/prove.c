@@ -473,6 +473,22 @@ TEST(weights_of_both_sides_of_a_test_have_gradients)
     expect_pass(LEAKY("s", "eq(where(lt(s, 0.0), -inf, s), -inf)"), "backward in kernels");
 }
 
+#define EMPTY(finals, weight)                                                                                \
+    "return attention { mask_mod = causal,\n"                                                                \
+    "  inputs = { g = tensor('f32', 'b', 'h', 'q', { grad = true }) },\n"                                    \
+    "  online_func = online_func { online_rowscales = softmax_states, online_fwd = softmax_step,\n"          \
+    "  online_fwd_epilogue = function(r, at, x)\n"                                                           \
+    "    local c, lse = x.g(at.b, at.h, at.row), finite(r.m) + log_of_sum(r.l)\n"                            \
+    "    return inverse(r.l) * " weight ", { " finals " } end,\n"                                            \
+    "  forward = function(s, final) return exp(s - finite(final.lse)) * " weight " end } }\n"
+
+/* Beside a final that is -inf there may be one of inputs. */
+TEST(finals_of_rows_without_live_pairs_have_gradients)
+{
+    expect_pass(EMPTY("lse = lse, c = c", "1.0"), "gradients");
+    expect_pass(EMPTY("lse = lse, c = sin(c), d = c * c", "1.0"), "gradients");
+}
+
 /* ---- masks ------------------------------------------------------------------------------------- */
 
 TEST(bounds_that_lie_are_caught)

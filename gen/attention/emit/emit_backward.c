@@ -67,21 +67,28 @@ static void load_row_params(struct emitter *e)
     split_name(e);
 }
 
-/* o is zero and the finals are those of a row without live pairs, or one of them is no number: where such a
-   row's finals follow from inputs, as a sink's logarithm does, it has gradients to give. */
+/* o is zero and the finals are those of a row without live pairs, or one of them is no number: where all
+   finals of such a row follow from inputs, as a sink's logarithm does, the formulas hold there, too. */
 static void emit_empty_test(struct emitter *e)
 {
     text_add(e->out, "        const bool dead = zero");
     for (int k = 0; k < e->spec->n_finals; k++) {
         const struct ir_node *n = &e->w->node[e->w->lowered.empty.root[k]];
         char value[64];
-        if (!e->back->final[k])
+        if (!e->back->final[k] || (e->back->empty.n > 0 && n->op != OP_CONST))
             continue;
         float_text(n->op == OP_CONST && !isnan(n->value) ? n->value : -HUGE_VAL, value, sizeof value);
         if (n->op == OP_CONST)
             text_add(e->out, " && final%d == %s", k, value);
         else
             text_add(e->out, " && !(fabsf(final%d) < INF)", k);
+    }
+    for (int k = 0; k < e->w->n_states; k++) {
+        char value[64];
+        if (!e->back->state[k])
+            continue;
+        float_text(e->w->state[k].init, value, sizeof value);
+        text_add(e->out, " && state%d == %s", k, value);
     }
     text_add(e->out, ";\n");
 }
@@ -90,11 +97,17 @@ static void emit_row_sites(struct emitter *e)
 {
     const struct site_list *list = &e->back->row;
     char text[128];
+    char empty[128];
     if (list->n > 0)
         emit_empty_test(e);
     for (int i = 0; i < list->n; i++) {
+        const int k = site_find(&e->back->empty, list->item[i].leaf);
         emit_values(e, &list->item[i].value, 1);
-        text_add(e->out, "        site[%d] = dead ? 0.0f : %s;\n", i,
+        if (k >= 0) {
+            emit_values(e, &e->back->empty.item[k].value, 1);
+            node_text(e, e->back->empty.item[k].value, empty, sizeof empty);
+        }
+        text_add(e->out, "        site[%d] = dead ? %s : %s;\n", i, k >= 0 ? empty : "0.0f",
                  node_text(e, list->item[i].value, text, sizeof text));
     }
 }

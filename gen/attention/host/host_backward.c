@@ -17,10 +17,10 @@
 
 struct attention_gradient {
     struct host_gradient g;
-    int forward;             /* node of the final weight */
-    struct host_graph row;   /* from scores */
-    struct host_graph score; /* scores from <q', k'> */
-    struct host_graph empty; /* finals of a row without live pairs, from inputs */
+    int forward;                        /* node of the final weight */
+    struct host_graph row;              /* from scores */
+    struct host_graph score;            /* scores from <q', k'> */
+    struct host_graph empty[MAX_STATE]; /* finals of a row without live pairs, from inputs */
     int empty_final[MAX_STATE];
     struct host_mod_graphs mods;
     struct host_given given;
@@ -34,16 +34,17 @@ static bool build_empty(struct attention_gradient *b, struct diag *diag)
     struct ir *ir = b->g.ir;
     int from[MAX_STATE];
     int to[MAX_STATE];
-    int seed[MAX_STATE];
+    bool ok = true;
     for (int i = 0; i < ir->n_states; i++) {
         from[i] = ir_param_of(ir, LEAF_STATE + i);
         to[i] = ir_const(ir, ir->state[i].init, TYPE_F32);
     }
-    for (int i = 0; i < ir->n_finals; i++) {
+    for (int i = 0; i < ir->n_finals && ok; i++) {
+        const int seed = ir_param_of(ir, LEAF_DFINAL + i);
         b->empty_final[i] = ir_substitute(ir, ir->epilogue.root[1 + i], from, to, ir->n_states);
-        seed[i] = ir_param_of(ir, LEAF_DFINAL + i);
+        ok = host_graph_make(&b->empty[i], ir, &b->empty_final[i], &seed, 1, -1, diag);
     }
-    return ir->n_finals == 0 || host_graph_make(&b->empty, ir, b->empty_final, seed, ir->n_finals, -1, diag);
+    return ok;
 }
 
 static bool build_attention(struct attention_gradient *b, struct diag *diag)
@@ -195,21 +196,27 @@ static lathe_status pairs_backward(struct row_gradient *a, int64_t row, lathe_er
     return scores_backward(a, err);
 }
 
-/* Of a row without live pairs: what gradients of its finals give to inputs. */
-static lathe_status empty_row(struct row_gradient *a, int64_t row, lathe_error *err)
+/* What the gradient of one final of a row without live pairs gives to inputs: nothing where it is infinite.
+ */
+static lathe_status empty_final(struct row_gradient *a, int k, lathe_error *err)
 {
     struct host_head *head = &a->head;
     const struct attention_gradient *b = a->b;
-    bool finite = true;
-    lathe_status status = host_eval(&head->pair, b->empty_final, b->g.ir->n_finals, err);
-    for (int i = 0; i < b->g.ir->n_finals && status == LATHE_OK; i++) {
-        finite &= isfinite(host_value(&head->pair, b->empty_final[i], 0)) != 0;
-    }
+    if (b->empty[k].adjoint.n == 0)
+        return LATHE_OK;
+    lathe_status status = host_eval(&head->pair, &b->empty_final[k], 1, err);
+    if (status != LATHE_OK || !isfinite(host_value(&head->pair, b->empty_final[k], 0)))
+        return status;
+    status = host_eval(&head->pair, b->empty[k].eval, b->empty[k].n_eval, err);
+    return status == LATHE_OK ? host_scatter(&a->b->g, &b->empty[k], &head->pair, err) : status;
+}
+
+static lathe_status empty_row(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    lathe_status status = LATHE_OK;
     take_seeds(a, row);
-    if (status == LATHE_OK && finite)
-        status = host_eval(&head->pair, b->empty.eval, b->empty.n_eval, err);
-    if (status == LATHE_OK && finite)
-        status = host_scatter(&a->b->g, &b->empty, &head->pair, err);
+    for (int k = 0; k < a->b->g.ir->n_finals && status == LATHE_OK; k++)
+        status = empty_final(a, k, err);
     return status;
 }
 
@@ -252,7 +259,7 @@ static lathe_status query_row(struct row_gradient *a, int64_t row, lathe_error *
         status = live_row(a, row, err);
     else if (a->b->given.counts)
         status = row_without_keys(a, row, err);
-    else if (a->b->empty.adjoint.n > 0)
+    else
         status = empty_row(a, row, err);
     if (status == LATHE_OK && a->dq.data)
         host_view_store(&a->dq, head->b, head->h, row, head->d1, a->grad);
@@ -493,7 +500,8 @@ static void graphs_free(struct attention_gradient *b)
 {
     host_graph_free(&b->row);
     host_graph_free(&b->score);
-    host_graph_free(&b->empty);
+    for (int k = 0; k < MAX_STATE; k++)
+        host_graph_free(&b->empty[k]);
     host_mod_graphs_free(&b->mods);
     host_given_close(&b->given);
     free(b->pool[MOD_KEY]);

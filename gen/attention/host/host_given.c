@@ -214,7 +214,7 @@ static bool is_dead(const struct host_given *g, bool zero)
 {
     bool dead = zero;
     for (int k = 0; k < g->ir->n_finals; k++)
-        if (g->formulas.final[k])
+        if (g->formulas.final[k] && (g->formulas.empty.n == 0 || !isnan(g->empty[k])))
             dead = dead && (g->value[k] == g->empty[k] || !isfinite(g->value[k]));
     return dead;
 }
@@ -288,8 +288,8 @@ lathe_status host_given_row(struct host_given *g, struct host_gradient *b, struc
     if (status == LATHE_OK)
         status = add_sites(b, &g->formulas.pair, env, head->n_live, err);
     const bool elsewhere = head->call->problem.cut_keys && (head->call->keys.start > 0 || head->len_kv == 0);
-    if (status == LATHE_OK && !dead && !elsewhere) /* what a row gives counts once, beside the first key */
-        status = add_sites(b, &g->formulas.row, env, 1, err);
+    if (status == LATHE_OK && !elsewhere) /* what a row gives counts once, beside the first key */
+        status = add_sites(b, dead ? &g->formulas.empty : &g->formulas.row, env, 1, err);
     env->ir = head->call->ir;
     return status;
 }
