@@ -456,14 +456,16 @@ static bool needs_row(struct deriver *d, int node)
     return true;
 }
 
-/* An input that online_fwd reads: a sum over pairs, or a row value. */
+/* An input that online_fwd reads: of pairs, where diff() adds up what a leaf without a key axis gets; or a
+ * row value. */
 static void state_site(struct deriver *d, int leaf, int adjoint)
 {
     const int value = with_states(d, adjoint);
     const bool is_sum = d->ir->node[value].op == OP_ROWSUM;
     const int inner = is_sum ? d->ir->node[value].arg[0] : value;
+    const bool of_pair = is_sum || !is_row_value(d, leaf) || !is_row_value(d, inner);
     if (!needs_row(d, inner))
-        site_add(d, is_sum ? &d->out->pair : &d->out->row, leaf, from_finals(d, inner));
+        site_add(d, of_pair ? &d->out->pair : &d->out->row, leaf, from_finals(d, inner));
 }
 
 /* dL/ds through the states, whose adjoints are seeds: a value per pair. */

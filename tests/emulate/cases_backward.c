@@ -25,6 +25,7 @@ static const struct inline_spec SPECS[] = {
     {"saved", SPEC_saved /* a final whose gradient needs row states */},
     {"final_inputs", SPEC_final_inputs /* finals of inputs, in rows without live pairs, too */},
     {"final_states", SPEC_final_states /* the same of states, beside weights that are all 0 in some rows */},
+    {"state_keys", SPEC_state_keys /* a state reads by key */},
 };
 
 /* Where weights grow with the square of the score, gradients of scores far apart are beyond f16. */

@@ -489,6 +489,22 @@ TEST(finals_of_rows_without_live_pairs_have_gradients)
     expect_pass(EMPTY("lse = lse, c = sin(c), d = c * c", "1.0"), "gradients");
 }
 
+/* What online_fwd reads by key is of a pair, in its weights and in its states. */
+TEST(states_of_inputs_by_key_have_gradients)
+{
+    expect_pass(
+        "return attention { inputs = { g = tensor('f32', 'b', 'kv', { grad = true }) },\n"
+        "  online_func = online_func { online_rowscales = { m = -inf, l = 0.0, n = 0.0 },\n"
+        "  online_fwd = function(s, r, at, x)\n"
+        "    local g, m = x.g(at.b, at.kv), max(r.m, detach(rowmax(s)))\n"
+        "    local a, p = exp(r.m - finite(m)), exp(s - finite(m))\n"
+        "    return p, { m = m, l = r.l * a + rowsum(p * (0.3 + sigmoid(g))), n = r.n + rowsum(g) }, a end,\n"
+        "  online_fwd_epilogue = function(r)\n"
+        "    return inverse(r.l), { lse = finite(r.m) + log_of_sum(r.l), n = r.n } end,\n"
+        "  forward = softmax_weight } }",
+        "backward in kernels");
+}
+
 /* ---- masks ------------------------------------------------------------------------------------- */
 
 TEST(bounds_that_lie_are_caught)
