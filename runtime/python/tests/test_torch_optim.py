@@ -318,7 +318,7 @@ def test_groups_that_ask_for_another_rule_are_refused(kind, options, wanted):
 @pytest.mark.parametrize("spec", ["adamw", "lion", "adamw_master"])
 def test_lists_are_none_of_a_function(spec):
     """Whose tensors would be read as arrays of addresses."""
-    with pytest.raises(lathe.ArgumentError, match=f"argument 'g': {spec} takes lists of tensors, as arrays of pointers"):
+    with pytest.raises(lathe.ArgumentError, match=f"'g': {spec} takes lists of tensors, as arrays of pointers"):
         lathe.torch.wrap(spec)
 
 
