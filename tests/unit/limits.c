@@ -82,6 +82,7 @@ static void work_is_counted(const char *spec, lathe_pass pass, const char *more,
     const size_t offset[MAX_BUFFERS] = {0};
     const struct bound_args none = {{0}};
     static unsigned char block[PARAM_BLOCK_BYTES];
+    static char workspace[1]; /* nothing is launched */
     struct signature sig;
     struct problem problem;
     struct plan plan;
@@ -95,7 +96,7 @@ static void work_is_counted(const char *spec, lathe_pass pass, const char *more,
         CHECK_EQ(emit_by(ir, pass, &problem, &device, &plan, &source, &err), LATHE_OK);
         for (int k = 0; k < source.n_launches && worst[i] == LATHE_OK; k++)
             worst[i] =
-                lathe__params_fill(&source.launch[k], &sig, &problem, &none, NULL, offset, block, &err);
+                lathe__params_fill(&source.launch[k], &sig, &problem, &none, workspace, offset, block, &err);
         source_free(&source);
     }
     CHECK_EQ(worst[0], LATHE_OK);
