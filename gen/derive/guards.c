@@ -32,17 +32,41 @@ static bool of_leaf(const struct guards *g, const struct ir_node *n, const bool 
     return formula >= 0 && formula < g->ir->n_nodes && found[formula];
 }
 
-static bool find_nonzero(const struct guards *g, int i)
+/* What an operation hands on from its operands, of either property; false: others may still have it. */
+static bool is_handed_on(const struct guards *g, int i, const bool *found)
 {
     const struct ir_node *n = &g->ir->node[i];
     const int a = n->arg[0];
     const int b = n->arg[1];
     const int branch = guards_branch(g, i);
     switch ((enum ir_op)n->op) {
+    case OP_PARAM:
+        return of_leaf(g, n, found);
+    case OP_DETACH:
+    case OP_ROWMAX:
+    case OP_ROWMIN:
+    case OP_ROWSUM:
+        return found[a];
+    case OP_MUL:
+    case OP_MIN:
+        return found[a] && found[b];
+    case OP_MAX:
+        return found[a] || found[b];
+    case OP_WHERE:
+        return branch > 0 ? found[n->arg[branch]] : found[b] && found[n->arg[2]];
+    default:
+        return false;
+    }
+}
+
+static bool find_nonzero(const struct guards *g, int i)
+{
+    const struct ir_node *n = &g->ir->node[i];
+    const int a = n->arg[0];
+    const int b = n->arg[1];
+    switch ((enum ir_op)n->op) {
     case OP_CONST:
         return n->value > 0;
-    case OP_PARAM:
-        return of_leaf(g, n, g->nonzero);
     case OP_EXP:
     case OP_EXP2:
     case OP_SIGMOID:
@@ -50,23 +74,13 @@ static bool find_nonzero(const struct guards *g, int i)
         return true;
     case OP_SQRT:
     case OP_POW:
-    case OP_DETACH:
-    case OP_ROWMAX:
-    case OP_ROWMIN:
-    case OP_ROWSUM:
         return g->nonzero[a];
-    case OP_MUL:
     case OP_DIV:
-    case OP_MIN:
         return g->nonzero[a] && g->nonzero[b];
-    case OP_MAX:
-        return g->nonzero[a] || g->nonzero[b];
     case OP_ADD:
         return (g->nonzero[a] && g->positive[b]) || (g->positive[a] && g->nonzero[b]);
-    case OP_WHERE:
-        return branch > 0 ? g->nonzero[n->arg[branch]] : g->nonzero[b] && g->nonzero[n->arg[2]];
     default:
-        return false;
+        return is_handed_on(g, i, g->nonzero);
     }
 }
 
@@ -74,32 +88,19 @@ static bool find_above(const struct guards *g, int i)
 {
     const struct ir_node *n = &g->ir->node[i];
     const int a = n->arg[0];
-    const int b = n->arg[1];
-    const int branch = guards_branch(g, i);
     switch ((enum ir_op)n->op) {
     case OP_CONST:
         return n->value > -HUGE_VAL;
-    case OP_PARAM: /* a score of -inf is a masked pair */
-        return n->index == LEAF_S || of_leaf(g, n, g->above);
     case OP_LOG:
     case OP_LOG2:
         return g->nonzero[a];
-    case OP_DETACH:
-    case OP_ROWMAX:
-    case OP_ROWMIN:
-    case OP_ROWSUM:
-        return g->above[a];
     case OP_ADD:
     case OP_SUB:
-    case OP_MUL:
-    case OP_MIN:
-        return g->above[a] && g->above[b];
-    case OP_MAX:
-        return g->above[a] || g->above[b];
-    case OP_WHERE:
-        return branch > 0 ? g->above[n->arg[branch]] : g->above[b] && g->above[n->arg[2]];
-    default:
-        return g->positive[i];
+        return g->above[a] && g->above[n->arg[1]];
+    case OP_PARAM: /* the score of a pair that is not masked is a number almost everywhere */
+        return n->index == LEAF_S || is_handed_on(g, i, g->above) || g->positive[i];
+    default: /* what is never negative is not -inf */
+        return is_handed_on(g, i, g->above) || g->positive[i];
     }
 }
 

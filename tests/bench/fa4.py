@@ -1,4 +1,4 @@
-"""fa4.py: FlashAttention-4 (the wheel flash-attn-4) as a peer: its functions on a row's problem, with score mods in CuTe.
+"""fa4.py: FlashAttention-4 (the wheel flash-attn-4) as a peer: its functions, with score mods in CuTe.
 
 It is given tensors in the layout that it likes best, [b, s, h, d], and documents as sequences of their own: what its
 users do.
