@@ -119,7 +119,7 @@ static void site_add(struct deriver *d, struct site_list *list, int leaf, int va
     if (list->n == MAX_SITES)
         fail(d, "inputs that want gradients are read in more than %d places", MAX_SITES);
     else
-        list->item[list->n++] = (struct site){leaf, value, ADDRESS_ELEMENT};
+        list->item[list->n++] = (struct site){leaf, value, ADDRESS_ELEMENT, false};
 }
 
 /* ---- sums over keys -------------------------------------------------------------------------------- */
@@ -383,7 +383,7 @@ static void empty_sites_of(struct deriver *d, int k, int final)
             continue;
         site_add(d, &d->out->empty, leaf, ir3(ir, OP_WHERE, finite, g.item[i].adjoint, zero(d)));
         if (site_find(&d->out->row, leaf) < 0 && d->out->row.n < MAX_SITES)
-            d->out->row.item[d->out->row.n++] = (struct site){leaf, zero(d), ADDRESS_ELEMENT};
+            d->out->row.item[d->out->row.n++] = (struct site){leaf, zero(d), ADDRESS_ELEMENT, false};
     }
     diff_free(&g);
 }

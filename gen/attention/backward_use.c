@@ -135,26 +135,6 @@ int site_find(const struct site_list *list, int leaf)
     return -1;
 }
 
-void backward_finish(const struct ir *ir, struct backward *b)
-{
-    struct note note = {ir, b};
-    find_site_forms(ir, &b->pair);
-    find_site_forms(ir, &b->row);
-    find_site_forms(ir, &b->empty);
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < ir->mod[m].n_stages; s++)
-            find_site_forms(ir, &b->stage[m][s].site);
-    b->delta = false;
-    for (int k = 0; k < MAX_STATE; k++)
-        b->final[k] = b->seed[k] = b->state[k] = b->sum_final[k] = false;
-    each_after_sums(b, ir, note_root, &note);
-    for (int i = 0; i < b->n_sums; i++)
-        for (int k = 0; k < MAX_STATE; k++)
-            b->sum_final[k] |= depends_on_final(ir, b->sum[i], k) || b->split[k].found;
-    for (int k = 0; k < MAX_STATE; k++)
-        b->final[k] |= b->split[k].found;
-}
-
 /* ---- whose sums ------------------------------------------------------------------------------------ */
 
 static int count_reads(const struct ir *ir, const struct site_list *list, int input)
@@ -189,13 +169,70 @@ static bool is_of_one_pair(const struct ir *ir, int leaf)
     return found == 15;
 }
 
+/* [.. at.b .. at.h .. at.row .. at.i ..]: of one number of one row of a mod. */
+static bool is_of_one_number(const struct ir *ir, int leaf)
+{
+    static const int OWN[] = {AT_B, AT_H, AT_ROW, AT_I};
+    const struct ir_node *n = &ir->node[leaf];
+    unsigned found = 0;
+    for (int d = 0; n->op == OP_LOAD && d < n->n_args; d++)
+        for (unsigned k = 0; k < 4; k++)
+            if (ir_is_at(ir, n->arg[d], OWN[k]))
+                found |= 1u << k;
+    return found == 15;
+}
+
+/* Of an input that one site of a mod reads. */
+static bool is_alone_in_mods(const struct ir *ir, const struct backward *b, int input)
+{
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            for (int i = 0; i < b->stage[m][s].site.n; i++) {
+                const int leaf = b->stage[m][s].site.item[i].leaf;
+                if (ir->node[leaf].index == input)
+                    return is_of_one_number(ir, leaf) && count_reads(ir, &b->empty, input) == 0;
+            }
+    return false;
+}
+
 bool backward_shares_elements(const struct ir *ir, const struct backward *b, int input)
 {
     const int n = count_sites(ir, b, input);
     for (int i = 0; n == 1 && i < b->pair.n; i++)
         if (ir->node[b->pair.item[i].leaf].index == input)
             return !is_of_one_pair(ir, b->pair.item[i].leaf);
-    return n > 0;
+    return n > 0 && !(n == 1 && is_alone_in_mods(ir, b, input));
+}
+
+static void find_alone(const struct ir *ir, struct backward *b)
+{
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            for (int i = 0; i < b->stage[m][s].site.n; i++) {
+                struct site *site = &b->stage[m][s].site.item[i];
+                site->alone = !backward_shares_elements(ir, b, ir->node[site->leaf].index);
+            }
+}
+
+void backward_finish(const struct ir *ir, struct backward *b)
+{
+    struct note note = {ir, b};
+    find_site_forms(ir, &b->pair);
+    find_site_forms(ir, &b->row);
+    find_site_forms(ir, &b->empty);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            find_site_forms(ir, &b->stage[m][s].site);
+    find_alone(ir, b);
+    b->delta = false;
+    for (int k = 0; k < MAX_STATE; k++)
+        b->final[k] = b->seed[k] = b->state[k] = b->sum_final[k] = false;
+    each_after_sums(b, ir, note_root, &note);
+    for (int i = 0; i < b->n_sums; i++)
+        for (int k = 0; k < MAX_STATE; k++)
+            b->sum_final[k] |= depends_on_final(ir, b->sum[i], k) || b->split[k].found;
+    for (int k = 0; k < MAX_STATE; k++)
+        b->final[k] |= b->split[k].found;
 }
 
 bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wanted,

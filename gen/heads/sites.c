@@ -22,6 +22,12 @@ static bool derive_roots(struct ir *ir, const int *root, const int *seed, int n,
     return false;
 }
 
+int input_tile(int from_the_last)
+{
+    enum { ROWS = 16 };
+    return from_the_last == 1 ? INPUT_THREADS : from_the_last == 2 ? ROWS : 1;
+}
+
 static bool is_nothing(const struct ir *ir, int node)
 {
     return ir->node[node].op == OP_CONST && ir->node[node].value == 0;
@@ -41,7 +47,7 @@ static bool list_site(struct ir *ir, struct site_list *list, int leaf, int value
                  MAX_SITES);
         return false;
     }
-    list->item[list->n++] = (struct site){leaf, value, ADDRESS_ELEMENT};
+    list->item[list->n++] = (struct site){leaf, value, ADDRESS_ELEMENT, false};
     return true;
 }
 

@@ -59,15 +59,6 @@ void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)
         }
 }
 
-void linear_back_settle(const struct ir *w, struct linear_back *b)
-{
-    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        sites_settle(w, &b->site[k]);
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < w->mod[m].n_stages; s++)
-            sites_settle(w, &b->stage[m][s].site);
-}
-
 /* ---- whose sums ------------------------------------------------------------------------------------ */
 
 static bool reads_at(const struct ir *ir, int leaf, int field)
@@ -109,22 +100,89 @@ static bool is_own_read(const struct ir *ir, int leaf)
            (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
-bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
+/* In the order in which kernels go through sites. -1: none reads the input. */
+static int first_read(const struct ir *ir, const struct linear_back *b, int input)
 {
-    int reads = 0;
-    bool own = true;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
-            if (ir->node[b->site[k].item[i].leaf].index == input) {
-                own &= is_own_read(ir, b->site[k].item[i].leaf);
+            if (ir->node[b->site[k].item[i].leaf].index == input)
+                return b->site[k].item[i].leaf;
+    return -1;
+}
+
+/* The same element, token by token and channel by channel? */
+static bool is_same_read(const struct ir *ir, int a, int b)
+{
+    const struct ir_node *x = &ir->node[a];
+    const struct ir_node *y = &ir->node[b];
+    bool same = x->n_args == y->n_args;
+    for (int k = 0; same && k < x->n_args; k++)
+        same = x->arg[k] == y->arg[k];
+    return same;
+}
+
+/* A mod adds to the element of each number of a row once: with one read the order of sums does not matter. */
+static bool is_own_of_mods(const struct ir *ir, const struct linear_back *b, int input)
+{
+    int reads = 0;
+    bool own = first_read(ir, b, input) < 0;
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            for (int i = 0; i < b->stage[m][s].site.n; i++) {
+                const int leaf = b->stage[m][s].site.item[i].leaf;
+                if (ir->node[leaf].index != input)
+                    continue;
+                own = own && reads_at(ir, leaf, AT_I) && is_own_read(ir, leaf);
                 reads++;
             }
+    return own && reads == 1;
+}
+
+static bool is_own_of_functions(const struct ir *ir, const struct linear_back *b, int input)
+{
+    const int first = first_read(ir, b, input);
+    bool own = first >= 0;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++) {
+            const int leaf = b->site[k].item[i].leaf;
+            if (ir->node[leaf].index == input)
+                own = own && is_own_read(ir, leaf) && is_same_read(ir, first, leaf);
+        }
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             for (int i = 0; i < b->stage[m][s].site.n; i++)
-                if (ir->node[b->stage[m][s].site.item[i].leaf].index == input)
-                    reads += 2; /* elements of a row are not added up first */
-    return own && reads == 1;
+                own = own && ir->node[b->stage[m][s].site.item[i].leaf].index != input;
+    return own;
+}
+
+bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
+{
+    return is_own_of_functions(ir, b, input) || is_own_of_mods(ir, b, input);
+}
+
+bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site)
+{
+    const int input = ir->node[b->site[of].item[site].leaf].index;
+    bool adds = false;
+    for (int k = 0; k <= (int)of; k++)
+        for (int i = 0; i < (k < (int)of ? b->site[k].n : site); i++)
+            adds |= ir->node[b->site[k].item[i].leaf].index == input;
+    return adds;
+}
+
+void linear_back_settle(const struct ir *w, struct linear_back *b)
+{
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        sites_settle(w, &b->site[k]);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            sites_settle(w, &b->stage[m][s].site);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            for (int i = 0; i < b->stage[m][s].site.n; i++) {
+                struct site *site = &b->stage[m][s].site.item[i];
+                site->alone = is_own_of_mods(w, b, w->node[site->leaf].index);
+            }
 }
 
 static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
@@ -140,19 +198,10 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
            (dim->literal == ir_steps(ir) && is_of_update(ir, node, OP_MOD));
 }
 
-/* The only read of an input that is own. */
-static const struct ir_node *own_read(const struct ir *ir, const struct linear_back *b, int input)
-{
-    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        for (int i = 0; i < b->site[k].n; i++)
-            if (ir->node[b->site[k].item[i].leaf].index == input)
-                return &ir->node[b->site[k].item[i].leaf];
-    return NULL;
-}
-
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input)
 {
-    const struct ir_node *read = linear_back_is_own(ir, b, input) ? own_read(ir, b, input) : NULL;
+    const struct ir_node *read =
+        is_own_of_functions(ir, b, input) ? &ir->node[first_read(ir, b, input)] : NULL;
     bool whole = read != NULL && read->n_args == ir->input[input].n_dims;
     for (int k = 0; whole && k < read->n_args; k++)
         whole = is_axis(ir, read->arg[k], &ir->input[input].dim[k]);

@@ -22,15 +22,18 @@ void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, c
                              struct linear_back *out);
 /* In ir's own pool, which grows. False: not expressible, and why (SITES_WHY_BYTES), or memory ran out. */
 bool linear_back_derive(struct ir *ir, struct linear_back *out, char *why);
-/* After rewriting: see sites_settle. */
+/* After rewriting: see sites_settle; also which sites of mods are alone. */
 void linear_back_settle(const struct ir *ir, struct linear_back *b);
 /* f(root) for every formula of the derivatives. */
 void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
                            void *context);
-/* Has each token, by batch and head, and each channel that the formula sees, an element of the input's
-   gradient of its own? */
+/* Has each token, by batch and head, and each channel that the formulas see, an element of the input's
+   gradient of its own, the same one in all of them? Else many add to one. */
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input);
-/* And is that all of it? Then nothing need be zero before. */
+/* Does a site add to what an earlier one has left of the same input? */
+bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site);
+/* Has every element a token and channel that a function of the recurrence, no mod, gives it? Then nothing
+ * need be zero before. */
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
 /* Has each channel of a token elements of its own of all that the decay is made of? */
 bool linear_back_gives_decay(const struct linear_back *b);

@@ -49,7 +49,7 @@ static int site_roots(const struct ir *w, const struct linear_back *b, int *root
     return n;
 }
 
-static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
+static void emit_site_tables(struct text_buf *out, const struct ir *ir, const struct linear_back *b)
 {
     static const char *const form[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
                                        "SITE_DIAGONAL", "SITE_ELEMENT", "SITE_DIM"};
@@ -77,7 +77,11 @@ static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
             text_add(out, "%s, ", form[b->site[k].item[i].form]);
-    text_add(out, "SITE_HEAD};\n");
+    text_add(out, "SITE_HEAD};\n    static constexpr bool SITE_ADDS[] = {");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            text_add(out, "%s, ", yes(linear_back_adds(ir, b, (enum linear_function)k, i)));
+    text_add(out, "false};\n");
 }
 
 /* What flows back to the key from slots that see it. */
@@ -164,7 +168,7 @@ static void emit_variant_back(struct functions *f, const struct linear_back *b, 
     }
     emit_linear_functions(f);
     emit_keys(f, b);
-    emit_site_tables(e->out, b);
+    emit_site_tables(e->out, e->w, b);
     emit_sites(f, b, site_signature(f, in_chunks));
     emit_sites(f, b, NULL);
     text_add(e->out, "};\n");

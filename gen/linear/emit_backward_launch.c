@@ -17,8 +17,7 @@
 enum { /* of the templates that they are named after */
        BACK_MOD_THREADS = 256,
        BACK_MOD_TOKENS = 64,
-       TOKEN_TOKENS = 64,
-       INPUT_THREADS = 256
+       TOKEN_TOKENS = 64
 };
 
 static const char *const BUFFER_NAME[BUFFERS] = {
@@ -120,7 +119,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     struct params p;
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
-        linear_back_times(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+        linear_back_times(&launch->grid, &in->dim[d], input_tile(in->n_dims - d));
     params_open_once(&p, r->e, launch, type);
     if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);

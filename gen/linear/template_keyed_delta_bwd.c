@@ -20,7 +20,7 @@ enum { PREPARE_THREADS = 128 };
 /* Of keyed_layout_back there. */
 static int chunks_bytes(const struct kernel_request *r, int part, int d_v)
 {
-    enum { FLOAT = 4, BLOCKS = CHUNK / OF_WARP, OF_CHANNEL = (BLOCKS + 1 + 2 + BLOCKS) * FLOAT, STRONG = 64 };
+    enum { FLOAT = 4, BLOCKS = CHUNK / OF_WARP, OF_CHANNEL = (BLOCKS + 1) * FLOAT, STRONG = 64 };
     return 5 * linear_tile(r, CHUNK, part) + 3 * linear_tile(r, CHUNK, d_v) + 2 * linear_tile(r, part, d_v) +
            2 * linear_tile(r, CHUNK, CHUNK) + OF_CHANNEL * part + STRONG;
 }
@@ -96,6 +96,15 @@ static void config(struct text_buf *t, const struct plan *plan)
 /* ---- workspace ------------------------------------------------------------------------------------------
  */
 
+/* Of logarithms, where their inputs do not get it at once. */
+static void place_logs(struct recipe *r, bool gradient)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
+    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
+                      plan->bands * (by_key ? (int)r->e->problem->dim[SYM_D] : plan->key_parts));
+}
+
 /* Of each chunk of each head all that linear/keyed_delta_prepare.cuh has made of it; what its tokens write,
    and the gradient of that; of each token that of beta. */
 static void place(struct recipe *r, bool gradient)
@@ -103,7 +112,6 @@ static void place(struct recipe *r, bool gradient)
     const struct linear_plan *plan = &r->plan->linear;
     const int d = (int)r->e->problem->dim[SYM_D];
     const int bands = plan->bands;
-    const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
     const int64_t values = 2ll * CHUNK * SLICE * plan->chunk_slices;
     back_place_heads(r, back_lines(4ll * d * bands), bands == 1);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
@@ -111,8 +119,7 @@ static void place(struct recipe *r, bool gradient)
     back_place_chunks(r, WRITTEN, values);
     back_place_chunks(r, DWRITTEN, values);
     back_place_tokens(r, true, DBETA, bands);
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
-                      bands * (by_key ? d : plan->key_parts));
+    place_logs(r, gradient);
 }
 
 /* With vectors of its own: what comes to readers and writers, and to the logarithm of each channel, in f32;
@@ -131,7 +138,7 @@ static void place_rule(struct recipe *r, bool gradient)
     back_place_tokens(r, true, DK_HEAD, each);
     back_place_tokens(r, true, DK_READ, each);
     back_place_tokens(r, adds, OWN, each);
-    back_place_tokens(r, gradient, DLOG, each);
+    place_logs(r, gradient);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
     back_place_states(r, plan->chunk_slices * plan->row_slices);
     back_place_chunks(r, WRITTEN, values);
@@ -191,6 +198,8 @@ const struct linear_template linear_keyed_rule_bwd = {
     .place = place_rule,
     .again = again_rule,
     .back = back_rule,
+    .sums_logs = true,
+    .gives_decay = true,
     .names_adjoints = true,
 };
 const struct linear_template linear_dplr_bwd = {
@@ -199,6 +208,8 @@ const struct linear_template linear_dplr_bwd = {
     .place = place_rule,
     .again = again_rule,
     .back = back_dplr,
+    .sums_logs = true,
+    .gives_decay = true,
     .names_adjoints = true,
 };
 const struct linear_template linear_keyed_delta_bwd = {

@@ -45,8 +45,11 @@ static void config(struct text_buf *t, const struct problem *problem, const stru
     text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
     text_add(t, "constexpr int WARPS = %d;\nconstexpr bool O_F32 = %s;\n", to->warps, yes(to->o_f32));
     if (plan->row->pass == LATHE_BACKWARD)
-        text_add(t, "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s;\n",
-                 to->chunk, to->key_parts > 1 ? to->key_parts : 1, yes(plan->row->linear->by_chunk));
+        text_add(
+            t,
+            "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s, SUMS_LOGS = %s;\n",
+            to->chunk, to->key_parts > 1 ? to->key_parts : 1, yes(plan->row->linear->by_chunk),
+            yes(plan->row->linear->by_chunk || plan->row->linear->sums_logs));
     if (plan->row->linear->config)
         plan->row->linear->config(t, plan);
 }

@@ -227,7 +227,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   reader(), writer(): Where a spec has them: elements of a and b, of the key's element k (linear/rule.cuh); backward,
 //     reader_back(), writer_back(): what the key gets of their gradient.
 //   SITES, SITE_OF[], SITE_FORM[], WANTS[]: Only backward: reads of inputs with gradients, in which function each
-//     is, and whether a function has any.
+//     is, and whether a function has any. SITE_ADDS[]: whether an earlier one reads the same input.
 //   site(x, z, head, row, int i, float seed): Only backward. site_address(): Only backward.
 // struct back_mod_params, linear:
 //   skip: only here: that of linear_back_params.
@@ -341,6 +341,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   struct head, struct vals, make_head(), begin(), reduce_pass(), reduce_op(); operand(); update();
 //   output(): da and db come in as gradients of what leaves the stage, and leave as those of a and b.
 //   sites(): of stage S.
+//   site_alone(int site): Nothing else adds to an element that the site gives, which then is stored.
 //   site_form(int site): It is SITE_HEAD, SITE_ROW (a value per token, once), SITE_DIM
 //     (the address depends on i) or SITE_ELEMENT.
 //   site(float a, float b, float da, float db, int i, (the same)): Of forms HEAD and ROW it

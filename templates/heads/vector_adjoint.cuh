@@ -105,7 +105,12 @@ DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::
         } else {
             static_assert(FORM == SITE_ROW || FORM == SITE_ELEMENT,
                           "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
-            add_sum(BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i), value);
+            const auto to = BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i);
+            if constexpr (BACK::template site_alone<S>(G)) {
+                give_sum<false>(to, value);
+            } else {
+                add_sum(to, value);
+            }
         }
     });
 }

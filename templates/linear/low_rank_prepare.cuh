@@ -74,30 +74,37 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
 
     // ---- vectors of tokens -------------------------------------------------------------------------
 
-    // a and b of this warp's keys, rounded as they come to products.
+    // a and b of this warp's keys, rounded as they come to products: inputs of several tokens are on their way at once.
     __device__ __forceinline__ void make_vectors() const
     {
-#pragma unroll 2
-        for (int i = 0; i < STEP; i++) {
-            const int at = place + STEP * own() + i;
+        constexpr int AT_ONCE = max_of(8 / KEY_GROUPS, 2), N = AT_ONCE * KEY_GROUPS;
+#pragma unroll 1
+        for (int first = 0; first < STEP; first += AT_ONCE) {
+            u32 a[N];
+            u32 b[N];
+            u32 in_tile[N];
 #pragma unroll
-            for (int g = 0; g < KEY_GROUPS; g++) {
-                const u32 in_tile = pair_address(static_cast<u32>(own() * STEP * swizzle<KEY_PAD>::ROW_BYTES), i, g);
+            for (int n = 0; n < N; n++) {
+                const int i = first + n / KEY_GROUPS;
+                const int g = n % KEY_GROUPS;
+                const int at = place + STEP * own() + i;
                 const int channel = g * 64 + 2 * lane_id();
                 float k[2];
-                float a[2];
-                float b[2];
-                load_pair(shared + layout::READ_K + in_tile, k[0], k[1]);
+                in_tile[n] = pair_address(static_cast<u32>(own() * STEP * swizzle<KEY_PAD>::ROW_BYTES), i, g);
+                load_pair(shared + layout::READ_K + in_tile[n], k[0], k[1]);
+                a[n] = pack<operand>(made_reader<variant>(p, w, at, channel, k[0]),
+                                     made_reader<variant>(p, w, at, channel + 1, k[1]));
+                b[n] = pack<operand>(made_writer<variant>(p, w, at, channel, k[0]),
+                                     made_writer<variant>(p, w, at, channel + 1, k[1]));
+            }
 #pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    a[c] = made_reader<variant>(p, w, at, channel + c, k[c]);
-                    b[c] = made_writer<variant>(p, w, at, channel + c, k[c]);
-                }
-                store_shared(shared + layout::READ_K + in_tile, pack<operand>(a[0], a[1]));
-                store_shared(shared + layout::WRITE_K + in_tile, pack<operand>(b[0], b[1]));
+            for (int n = 0; n < N; n++) {
                 if constexpr (WRITERS > 1) {
-                    store_shared(shared + layout::WRITE_V + in_tile, pack<operand>(k[0], k[1]));
+                    store_shared(shared + layout::WRITE_V + in_tile[n],
+                                 load_shared(shared + layout::READ_K + in_tile[n]));
                 }
+                store_shared(shared + layout::READ_K + in_tile[n], a[n]);
+                store_shared(shared + layout::WRITE_K + in_tile[n], b[n]);
             }
         }
     }

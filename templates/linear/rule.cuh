@@ -45,11 +45,13 @@ template <class B> DEV const float *writer_at(const B &batch, int n)
     }
 }
 
-// Elements of a and b at channel i, where the key is k.
+// Elements of a and b at channel i, where the key is k. Places beyond the last token read what that does: loads behind
+// a condition would wait for each other.
 template <class V, class P, class W> DEV float made_reader(const P &p, const W &w, int place, int i, float k)
 {
     if constexpr (cfg::HAS_READER) {
-        return w.has(place) && i < cfg::D ? V::reader(p.x, p.z, w.head, w.row(p, place), i, k) : 0.0f;
+        const float x = V::reader(p.x, p.z, w.head, w.row(p, place), i, k);
+        return w.has(place) && i < cfg::D ? x : 0.0f;
     } else {
         return k;
     }
@@ -57,7 +59,8 @@ template <class V, class P, class W> DEV float made_reader(const P &p, const W &
 template <class V, class P, class W> DEV float made_writer(const P &p, const W &w, int place, int i, float k)
 {
     if constexpr (cfg::HAS_WRITER) {
-        return w.has(place) && i < cfg::D ? V::writer(p.x, p.z, w.head, w.row(p, place), i, k) : 0.0f;
+        const float x = V::writer(p.x, p.z, w.head, w.row(p, place), i, k);
+        return w.has(place) && i < cfg::D ? x : 0.0f;
     } else {
         return k;
     }

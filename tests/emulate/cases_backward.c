@@ -20,6 +20,7 @@ static const struct inline_spec SPECS[] = {
     {"tokens", SPEC_tokens /* per query, per key, by distance; all of them twice */},
     {"gate", SPEC_gate /* forward reads an input itself, and a final that is no logarithm */},
     {"mod_gradients", SPEC_mod_gradients},
+    {"row_gates", SPEC_row_gates /* an element of each number that a mod makes */},
     {"smoothed", SPEC_smoothed /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */},
     {"parts", SPEC_parts /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */},
     {"saved", SPEC_saved /* a final whose gradient needs row states */},

@@ -531,3 +531,29 @@ TEST(sums_that_are_handed_on_have_a_kernel_of_their_own)
     CHECK_EQ(s.n_launches, 1);
     source_free(&s);
 }
+
+static int launches_of(const struct source *s, const char *role)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_launches; i++)
+        n += strstr(s->launch[i].entry, role) != NULL;
+    return n;
+}
+
+/* Sums without rounding take 48 bytes an element: for gradients alone to which more than one token adds. */
+TEST(elements_of_one_token_need_no_exact_sum)
+{
+    static const char problem[] = "dtype=bf16,b=2,h=4,t=256,d=64";
+    struct source s;
+    make_on(&H100, "rwkv7", LATHE_BACKWARD, problem, &s); /* kappa: read by reader and writer, at one place */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
+    CHECK_EQ(launches_of(&s, "bwd_zero"), 0);
+    source_free(&s);
+    make_on(&H100, "gdn2", LATHE_BACKWARD, problem, &s); /* write: read by a mod, once for each element */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
+    CHECK_EQ(launches_of(&s, "bwd_zero"), 1);
+    source_free(&s);
+    make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
+    source_free(&s);
+}

@@ -6,11 +6,10 @@
 #include "gen/attention/backward.h"
 #include "gen/attention/emit/emit_back_recipe.h"
 #include "gen/base/text.h"
+#include "gen/heads/sites.h"
 #include "runtime/recipe/recipe.h"
 
 #include <stdio.h>
-
-enum { INPUT_THREADS = 256 }; /* of heads/zero_and_sum.cuh */
 
 bool input_is_exact(const struct emitter *e, int input)
 {
@@ -126,7 +125,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++) {
         const struct sig_dim dim = gradient_dim(e, input, d);
-        product_times_dim(&launch->grid, &dim, d == in->n_dims - 1 ? INPUT_THREADS : 1);
+        product_times_dim(&launch->grid, &dim, input_tile(in->n_dims - d));
     }
     params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
     if (exact)

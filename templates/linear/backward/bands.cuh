@@ -46,7 +46,7 @@ DEV void back_bands(const linear_back_params &p)
     if constexpr (ADDS_SEEN) {
         join(p.own);
     }
-    if constexpr (GRADIENT_BY_KEY && (DECAY_BY_KEY || !cfg::BY_CHUNK)) {
+    if constexpr (GRADIENT_BY_KEY && (DECAY_BY_KEY || !cfg::SUMS_LOGS)) {
         join(p.dlog);
     } else if constexpr (GRADIENT_BY_KEY) {
         for (int part = 0; part < KEY_PARTS; part++) {

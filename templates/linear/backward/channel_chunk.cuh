@@ -346,7 +346,7 @@ struct channel_chunk : chunk_tiles {
         for (int e = 0; e < 4; e++) {
             const float all = sum_of_eight(sum[e / 2][e % 2]);
             if (lane_id() < 4) {
-                store_shared(tile(layout::KEYS_CROSS + 4 * ((inner ? PAD_D : 0) + channel(e / 2) + e % 2)), all);
+                store_shared(keys_cross(inner, e / 2, e % 2), all);
             }
         }
     }
@@ -455,7 +455,7 @@ struct channel_chunk : chunk_tiles {
             flow[m][n][2 + e] = upper;
             flow[m][n][e] = lower;
             if (lane_id() < 4) {
-                store_shared(tile(layout::FLOWS + 4 * (block(m) * PAD_D + channel(n) + e)), lower + first);
+                store_shared(flow_at(block(m), n, e), lower + first);
             }
         }
     }
@@ -470,8 +470,8 @@ struct channel_chunk : chunk_tiles {
             for (int b = 0; b < BLOCKS; b++) {
                 log += load_shared(tile(layout::ENDS + 4 * (b * PAD_D + at)));
             }
-            const float keys = load_shared(tile(layout::KEYS_CROSS + 4 * at)) +
-                               load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at)));
+            const float keys =
+                load_shared(keys_cross(false, k / 2, k % 2)) + load_shared(keys_cross(true, k / 2, k % 2));
             float behind = keys + exp2_approx(log) * load_shared(tile(layout::CROSS + 4 * at));
 #pragma unroll
             for (int b = BLOCKS - 1; b >= 0; b--) {
@@ -481,7 +481,7 @@ struct channel_chunk : chunk_tiles {
                         end_block(behind, m, k / 2, k % 2);
                     }
                 }
-                behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
+                behind += load_shared(flow_at(b, k / 2, k % 2));
             }
         }
         if constexpr (LOOKS && !DECAY_BY_KEY) {
@@ -537,7 +537,8 @@ struct channel_chunk : chunk_tiles {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const float value = variant::template site<G>(p.x, p.z, w.head, row, channel + e, x[e]);
-                    back::give_sum(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value);
+                    back::give_sum<variant::SITE_ADDS[G]>(
+                        variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value);
                 }
             }
         });

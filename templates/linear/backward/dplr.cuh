@@ -233,51 +233,42 @@ struct low_rank_states : keyed_states {
 // ---- of a chunk --------------------------------------------------------------------------------------
 
 struct two_writers : low_rank_gradients {
-    // k and v, whose rows are tokens, in the places of b and X.
+    // k and v in the places of b and X: v with value channels as rows, by way of the place of the state in front, which
+    // the second writer does not need.
     __device__ __forceinline__ void load_beside() const
     {
         load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
                                     cfg::D - first_channel());
-        load<PAD_V, cfg::element_v>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h + first_of_band(w), p.v_t,
+        load<PAD_V, cfg::element_v>(layout::FRONT, p.v, w.s.batch * p.v_b + w.h * p.v_h + first_of_band(w), p.v_t,
                                     columns_of_band(w));
         copy_commit();
         copy_wait<0>();
-    }
-    // x and what this lane has left there.
-    __device__ __forceinline__ void add_channels(fragments &x, float *base) const
-    {
-        const float *of = of_band<cfg::D>(p, w, base) + (first_line(p, w) * cfg::D + first_channel());
-        each_two([&](int m, int n, int r) {
-            const int at = place + token(m, r);
-            if (w.has(at) && channel(n) < cfg::D - first_channel()) {
-                float two[2];
-                load_vec<2, float>(of + (static_cast<i64>(sequence::token(w.s, at)) * cfg::D + channel(n)), two);
-                x[m][n][2 * r] += two[0];
-                x[m][n][2 * r + 1] += two[1];
+        __syncthreads();
+#pragma unroll 1
+        for (int item = number; item < BLOCKS * (PAD_V / BLOCK); item += OWN_THREADS / 32) {
+            const int tokens = item % BLOCKS * BLOCK;
+            const int values = item / BLOCKS * BLOCK;
+            u32 x[4];
+            left_columns<PAD_V>::of(tile(layout::FRONT), values).load(x, tokens / BLOCK);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                store_shared(pair_at<CHUNK_TOKENS>(tile(layout::V), values + lane_id() / 4 + 8 * (i % 2),
+                                                   tokens + 8 * (i / 2) + lane_id() % 4 * 2),
+                             x[i]);
             }
-        });
-        leave_channels(x, base);
+        }
+        __syncthreads();
     }
-    __device__ __forceinline__ u32 crossing(int k) const
-    {
-        return tile(layout::KEYS_CROSS + 4 * ((inner ? PAD_D : 0) + channel(k / 2) + k % 2));
-    }
-    // dk, with what crosses the chunk's end beside what of b does.
-    __device__ __forceinline__ void give_keys()
+    __device__ __forceinline__ u32 crossing(int k) const { return keys_cross(inner, k / 2, k % 2); }
+    // db, or dk; what crosses the chunk's end, of both.
+    __device__ __forceinline__ void give_each_writer(bool beside)
     {
         float crosses[4] = {};
 #pragma unroll
         for (int k = 0; GRADIENT_BY_KEY && k < 4; k++) {
-            crosses[k] = lane_id() < 4 ? load_shared(crossing(k)) : 0.0f;
+            crosses[k] = beside && lane_id() < 4 ? load_shared(crossing(k)) : 0.0f;
         }
-        fragments x = {};
-        read_columns(x, layout::BEHIND, p.dstates,
-                     [&](int block) { return left_rows<PAD_V>::of(tile(layout::V), BLOCK * block); });
-        if constexpr (GRADIENT_BY_KEY) {
-            leave_crossings(x);
-        }
-        add_from_readers(x);
-        leave_channels(x, p.dk_head);
+        give_writers(beside ? p.dk_head : p.own);
 #pragma unroll
         for (int k = 0; GRADIENT_BY_KEY && k < 4; k++) {
             if (lane_id() < 4) {
@@ -285,56 +276,31 @@ struct two_writers : low_rank_gradients {
             }
         }
     }
-    // What readers and queries get from k and v beside what they have of b and X.
-    __device__ __forceinline__ void add_readers(fragments &to)
-    {
-        fragments x = {};
-        sum_writers(x, to, {A, 1.0f, cfg::READS_BEFORE}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
-        add_channels(x, p.dk_read);
-    }
-    __device__ __forceinline__ void add_queries()
-    {
-        fragments x = {};
-        sum_writers(x, flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
-        add_own_pairs(x, layout::K, 1.0f);
-        add_channels(x, p.dq_head);
-    }
-    __device__ __forceinline__ void renew_writers() const
-    {
-        if (is_strong()) {
-            weigh_writers_again();
-            __syncthreads();
-        }
-    }
+    // The same text for b and X and for k and v: two of them would not fit the cache of instructions.
     __device__ __forceinline__ void run()
     {
         fragments ahead = {};
         begin();
-        make_pairs();
-        copy_wait<0>();
-        __syncthreads();
-        give_writers(p.own);
-        if constexpr (GRADIENT_BY_KEY) {
-            cross_states();
-        }
-        give_readers(cfg::READS_BEFORE ? ahead : flow);
-        renew_writers();
-        give_queries<false>(ahead);
-        __syncthreads(); // nobody reads b, X or what comes of them any more
-        load_beside();
-        __syncthreads();
-        weigh_vectors();
-        make_pairs<true>();
-        __syncthreads();
-        give_keys();
-        add_readers(cfg::READS_BEFORE ? ahead : flow);
-        renew_writers();
-        add_queries();
-        if constexpr (GRADIENT_BY_KEY) {
-            sum_blocks(ahead);
+#pragma unroll 1
+        for (int writer = 0; writer < WRITERS; writer++) {
+            const bool beside = writer > 0;
+            if (beside) {
+                __syncthreads(); // nobody reads b, X or what comes of them any more
+                load_beside();
+            }
+            weigh_vectors();
+            make_pairs();
+            copy_wait<0>();
             __syncthreads();
-            give_logs();
+            give_each_writer(beside);
+            if (GRADIENT_BY_KEY && !beside) {
+                cross_states();
+            }
+            give_readers(cfg::READS_BEFORE ? ahead : flow, beside);
+            renew_writers();
+            give_queries(beside);
         }
+        give_logs(ahead);
     }
 };
 

@@ -108,17 +108,8 @@ struct keyed_gradients : channel_chunk {
             s[e / 4][e % 4] *= readers ? by * power(BLOCK * r + lane_id() / 4 + e % 4 / 2 * 8) : by;
         }
     }
-    // ROWS: what tokens write has them as rows.
-    template <bool ROWS = false> __device__ __forceinline__ auto written_of(int block) const
-    {
-        if constexpr (ROWS) {
-            return right_rows<PAD_V>::of(tile(layout::V), BLOCK * block);
-        } else {
-            return right_columns<CHUNK_TOKENS>::of(tile(layout::V), BLOCK * block);
-        }
-    }
     // 10 blocks of dA and as many of dN, which is dv X' where what is read is added.
-    template <bool ROWS = false> __device__ __forceinline__ void make_pairs() const
+    __device__ __forceinline__ void make_pairs() const
     {
         constexpr int EACH = BLOCKS * (BLOCKS + 1) / 2;
 #pragma unroll 1
@@ -126,7 +117,7 @@ struct keyed_gradients : channel_chunk {
             const int n = item % EACH; // (0, 0), (1, 0), (1, 1), ..
             const int r = n < 1 ? 0 : n < 3 ? 1 : n < 6 ? 2 : 3;
             const int c = n - r * (r + 1) / 2;
-            const auto written = written_of<ROWS>(c);
+            const auto written = right_columns<CHUNK_TOKENS>::of(tile(layout::V), BLOCK * c);
             float s[2][4] = {};
             if (item < EACH) {
                 add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), written);

@@ -30,18 +30,25 @@ struct low_rank_layout_back : keyed_layout_back {
 struct low_rank_gradients : keyed_gradients {
     static constexpr int A = low_rank_layout_back::A;
 
-    // a and b of this warp's keys.
+    // a and b of this warp's keys: all inputs are on their way ahead of the first that is waited for.
     __device__ __forceinline__ void make_vectors() const
     {
+        fragments a;
+        fragments b;
         each_two([&](int m, int n, int r) {
-            const int at = place + token(m, r);
-            const int i = first_channel() + channel(n);
             float k[2];
             load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-            store_pair<PAD_D>(tile(A), token(m, r), channel(n), made_reader<variant>(p, w, at, i, k[0]),
-                              made_reader<variant>(p, w, at, i + 1, k[1]));
-            store_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), made_writer<variant>(p, w, at, i, k[0]),
-                              made_writer<variant>(p, w, at, i + 1, k[1]));
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int at = place + token(m, r);
+                const int i = first_channel() + channel(n) + e;
+                a[m][n][2 * r + e] = made_reader<variant>(p, w, at, i, k[e]);
+                b[m][n][2 * r + e] = made_writer<variant>(p, w, at, i, k[e]);
+            }
+        });
+        each_two([&](int m, int n, int r) {
+            store_pair<PAD_D>(tile(A), token(m, r), channel(n), a[m][n][2 * r], a[m][n][2 * r + 1]);
+            store_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), b[m][n][2 * r], b[m][n][2 * r + 1]);
         });
     }
     __device__ __forceinline__ void weigh_vectors() const
@@ -59,11 +66,27 @@ struct low_rank_gradients : keyed_gradients {
 
     // ---- gradients -----------------------------------------------------------------------------------
 
-    // Rows of a head in the workspace, of this block's channels.
-    __device__ __forceinline__ void leave_channels(const fragments &x, float *base) const
+    // Rows of a head in the workspace, of this block's channels; `adds`: to what this lane has left there.
+    __device__ __forceinline__ void leave_channels(fragments &x, float *base, bool adds = false) const
     {
-        store_columns<float>(x, of_band<cfg::D>(p, w, base) + (first_line(p, w) * cfg::D + first_channel()), cfg::D,
-                             16 * own, cfg::D - first_channel());
+        float *of = of_band<cfg::D>(p, w, base) + (first_line(p, w) * cfg::D + first_channel());
+        if (adds) {
+            fragments left = {};
+            each_two([&](int m, int n, int r) {
+                const int at = place + token(m, r);
+                if (w.has(at) && channel(n) < cfg::D - first_channel()) {
+                    float two[2];
+                    load_vec<2, float>(of + (static_cast<i64>(sequence::token(w.s, at)) * cfg::D + channel(n)), two);
+                    left[m][n][2 * r] = two[0];
+                    left[m][n][2 * r + 1] = two[1];
+                }
+            });
+#pragma unroll
+            for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+                x[e / 8][e / 4 % 2][e % 4] += left[e / 8][e / 4 % 2][e % 4];
+            }
+        }
+        store_columns<float>(x, of, cfg::D, 16 * own, cfg::D - first_channel());
     }
     // X or dv by what is in them of beta.
     __device__ __forceinline__ void leave_by_beta(int values, float *base) const
@@ -112,58 +135,48 @@ struct low_rank_gradients : keyed_gradients {
         add_from_readers(x);
         leave_channels(x, to);
     }
-    // da; what of it flows to the logarithms.
-    __device__ __forceinline__ void give_readers(fragments &to)
+    // da; what of it flows to the logarithms. `adds`: of a writer beside another, which has the state's part.
+    __device__ __forceinline__ void give_readers(fragments &to, bool adds = false)
     {
         fragments x = {};
-        read_values(x, layout::FRONT, p.states, layout::Z);
+        if (!adds) {
+            read_values(x, layout::FRONT, p.states, layout::Z);
+        }
 #pragma unroll
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             const float all = x[e / 8][e / 4 % 2][e % 4];
             x[e / 8][e / 4 % 2][e % 4] = cfg::DELTA ? -all : all;
         }
         sum_writers(x, to, {A, 1.0f, cfg::READS_BEFORE}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f});
-        leave_channels(x, p.dk_read);
+        leave_channels(x, p.dk_read, adds);
     }
-    // dq without its scale. ahead: what has flowed from readers before their own decay; LAST: nothing more flows.
-    template <bool LAST = true> __device__ __forceinline__ void give_queries(const fragments &ahead)
+    // dq without its scale.
+    __device__ __forceinline__ void give_queries(bool adds = false)
     {
         fragments x = {};
-        read_columns(x, layout::FRONT, p.states,
-                     [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        if (!adds) {
+            read_columns(x, layout::FRONT, p.states,
+                         [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        }
         sum_writers(x, flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f});
-        if constexpr (GRADIENT_BY_KEY && LAST) {
-            sum_blocks(ahead);
-        }
         add_own_pairs(x, layout::K, 1.0f);
-        leave_channels(x, p.dq_head);
+        leave_channels(x, p.dq_head, adds);
     }
-    // Of logarithms: those of each channel, whatever the decay varies with.
-    __device__ __forceinline__ void give_logs()
+    __device__ __forceinline__ void renew_writers() const
     {
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int at = channel(k / 2) + k % 2;
-            float log = 0.0f;
-#pragma unroll
-            for (int b = 0; b < BLOCKS; b++) {
-                log += load_shared(tile(layout::ENDS + 4 * (b * PAD_D + at)));
-            }
-            float behind = load_shared(tile(layout::KEYS_CROSS + 4 * at)) +
-                           load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at))) +
-                           exp2_approx(log) * load_shared(tile(layout::CROSS + 4 * at));
-#pragma unroll
-            for (int b = BLOCKS - 1; b >= 0; b--) {
-#pragma unroll
-                for (int m = 0; m < OWN_BLOCKS; m++) {
-                    if (b == block(m)) {
-                        end_block(behind, m, k / 2, k % 2);
-                    }
-                }
-                behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
-            }
+        if (is_strong()) {
+            weigh_writers_again();
+            __syncthreads();
         }
-        leave_channels(flow, p.dlog);
+    }
+    // To the logarithms. ahead: what has flowed from readers before their own decay.
+    __device__ __forceinline__ void give_logs(const fragments &ahead)
+    {
+        if constexpr (GRADIENT_BY_KEY) {
+            sum_blocks(ahead);
+            __syncthreads();
+            give_decays();
+        }
     }
 
     // ---- the chunk -----------------------------------------------------------------------------------
@@ -177,11 +190,11 @@ struct low_rank_gradients : keyed_gradients {
         choose_share();
         make_vectors();
         __syncwarp();
-        weigh_vectors();
     }
     __device__ __forceinline__ void run()
     {
         begin();
+        weigh_vectors();
         make_pairs();
         if (part == 0) {
             give_values();
@@ -198,15 +211,9 @@ struct low_rank_gradients : keyed_gradients {
         }
         fragments ahead = {};
         give_readers(cfg::READS_BEFORE ? ahead : flow);
-        if (is_strong()) {
-            weigh_writers_again();
-            __syncthreads();
-        }
-        give_queries(ahead);
-        if constexpr (GRADIENT_BY_KEY) {
-            __syncthreads();
-            give_logs();
-        }
+        renew_writers();
+        give_queries();
+        give_logs(ahead);
     }
 };
 

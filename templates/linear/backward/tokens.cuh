@@ -244,8 +244,8 @@ DEV seeds seeds_of(const token &at, float own)
         });
     }
     if constexpr (GRADIENT_BY_KEY && !DECAY_BY_KEY) {
-        s.decay = cfg::BY_CHUNK ? sum_of_parts(p, at.line)
-                                : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
+        s.decay = cfg::SUMS_LOGS ? sum_of_parts(p, at.line)
+                                 : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
     }
     if constexpr (variant::WANTS[OF_DELTA]) {
         s.delta = delta_seed(p, at);
@@ -282,6 +282,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
 {
     constexpr int FORM = variant::SITE_FORM[G];
     constexpr int OF = variant::SITE_OF[G];
+    constexpr bool ADDS = variant::SITE_ADDS[G];
     const linear_back_params &p = at.p;
     if constexpr (OF == OF_DECAY && cfg::GIVES_DECAY) {
         return; // bwd_chunks has
@@ -297,7 +298,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
             if constexpr (FORM == SITE_DIM) {
                 sums.channel[G][n] += value;
             } else if constexpr (FORM == SITE_ELEMENT) {
-                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
+                give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
             } else {
                 sum += value;
             }
@@ -307,7 +308,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         } else if constexpr (FORM == SITE_ROW) {
             sum = lanes_sum<32>(sum);
             if (lane_id() == 0) {
-                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
+                give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
             }
         }
     } else {
@@ -317,7 +318,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         if (FORM == SITE_HEAD) {
             sums.head[G] += leads_token() ? value : 0.0f;
         } else if (leads_token()) {
-            give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
+            give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
         }
     }
 }
