@@ -96,11 +96,13 @@ static bool is_own_read(const struct ir *ir, int leaf)
 {
     const struct ir_node *n = &ir->node[leaf];
     const bool channel = reads_at(ir, leaf, AT_I) || reads_at(ir, leaf, AT_J) || !(n->span & SPAN_DIM);
-    return n->op == OP_LOAD && channel && reads_at(ir, leaf, AT_B) && reads_at(ir, leaf, AT_H) &&
+    const bool head = reads_at(ir, leaf, AT_H) || reads_at(ir, leaf, AT_H_K);
+    return n->op == OP_LOAD && channel && head && reads_at(ir, leaf, AT_B) &&
            (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
-/* In the order in which kernels go through sites. -1: none reads the input. */
+/* By functions of the recurrence, in the order in which kernels go through sites. -1: none reads the input.
+ */
 static int first_read(const struct ir *ir, const struct linear_back *b, int input)
 {
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
@@ -121,53 +123,87 @@ static bool is_same_read(const struct ir *ir, int a, int b)
     return same;
 }
 
-/* A mod adds to the element of each number of a row once: with one read the order of sums does not matter. */
-static bool is_own_of_mods(const struct ir *ir, const struct linear_back *b, int input)
-{
-    int reads = 0;
-    bool own = first_read(ir, b, input) < 0;
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < ir->mod[m].n_stages; s++)
-            for (int i = 0; i < b->stage[m][s].site.n; i++) {
-                const int leaf = b->stage[m][s].site.item[i].leaf;
-                if (ir->node[leaf].index != input)
-                    continue;
-                own = own && reads_at(ir, leaf, AT_I) && is_own_read(ir, leaf);
-                reads++;
-            }
-    return own && reads == 1;
-}
-
-static bool is_own_of_functions(const struct ir *ir, const struct linear_back *b, int input)
+/* One thread adds up what all of them give. */
+static bool functions_meet(const struct ir *ir, const struct linear_back *b, int input)
 {
     const int first = first_read(ir, b, input);
-    bool own = first >= 0;
+    bool own = true;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++) {
             const int leaf = b->site[k].item[i].leaf;
             if (ir->node[leaf].index == input)
                 own = own && is_own_read(ir, leaf) && is_same_read(ir, first, leaf);
         }
-    for (int m = 0; m < MOD_COUNT; m++)
-        for (int s = 0; s < ir->mod[m].n_stages; s++)
-            for (int i = 0; i < b->stage[m][s].site.n; i++)
-                own = own && ir->node[b->stage[m][s].site.item[i].leaf].index != input;
     return own;
 }
 
+/* Reads of an input in a mod; *own: each adds to an element once. */
+static int reads_of_mod(const struct ir *ir, const struct linear_back *b, int m, int input, bool *own)
+{
+    int reads = 0;
+    for (int s = 0; s < ir->mod[m].n_stages; s++)
+        for (int i = 0; i < b->stage[m][s].site.n; i++) {
+            const int leaf = b->stage[m][s].site.item[i].leaf;
+            if (ir->node[leaf].index != input)
+                continue;
+            *own = *own && is_own_read(ir, leaf) && (m <= MOD_KEY || reads_at(ir, leaf, AT_H));
+            reads++;
+        }
+    return reads;
+}
+
+/* Each kernel adds to an element at most once, and kernels run one after the other: the order of sums is
+ * known. */
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
 {
-    return is_own_of_functions(ir, b, input) || is_own_of_mods(ir, b, input);
+    bool own = functions_meet(ir, b, input);
+    int reads = first_read(ir, b, input) >= 0;
+    for (int m = 0; m < MOD_COUNT; m++) {
+        const int more = reads_of_mod(ir, b, m, input, &own);
+        own = own && more <= 1;
+        reads += more;
+    }
+    return own && reads > 0;
+}
+
+static bool output_mod_reads(const struct ir *ir, const struct linear_back *b, int input)
+{
+    bool own = true;
+    return reads_of_mod(ir, b, MOD_OUTPUT, input, &own) > 0;
 }
 
 bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site)
 {
     const int input = ir->node[b->site[of].item[site].leaf].index;
-    bool adds = false;
+    bool adds = output_mod_reads(ir, b, input); /* its adjoint runs ahead of all */
     for (int k = 0; k <= (int)of; k++)
         for (int i = 0; i < (k < (int)of ? b->site[k].n : site); i++)
             adds |= ir->node[b->site[k].item[i].leaf].index == input;
     return adds;
+}
+
+/* linear/backward/tokens.cuh goes through the heads of v in order. */
+bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, int leaf)
+{
+    return !reads_at(ir, leaf, AT_H) && linear_back_is_own(ir, b, ir->node[leaf].index);
+}
+
+bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b)
+{
+    bool any = false;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            any |= linear_back_is_grouped(ir, b, b->site[k].item[i].leaf);
+    return any;
+}
+
+static bool is_alone(const struct ir *ir, const struct linear_back *b, int input)
+{
+    bool own = true;
+    int reads = 0;
+    for (int m = 0; m < MOD_COUNT; m++)
+        reads += reads_of_mod(ir, b, m, input, &own);
+    return own && reads == 1 && first_read(ir, b, input) < 0;
 }
 
 void linear_back_settle(const struct ir *w, struct linear_back *b)
@@ -181,7 +217,7 @@ void linear_back_settle(const struct ir *w, struct linear_back *b)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             for (int i = 0; i < b->stage[m][s].site.n; i++) {
                 struct site *site = &b->stage[m][s].site.item[i];
-                site->alone = is_own_of_mods(w, b, w->node[site->leaf].index);
+                site->alone = is_alone(w, b, w->node[site->leaf].index);
             }
 }
 
@@ -190,7 +226,8 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
     static const struct {
         int field;
         enum sym sym;
-    } axis[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_T, SYM_T}, {AT_I, SYM_D}, {AT_J, SYM_D_V}};
+    } axis[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_H_K, SYM_H_K},
+                {AT_T, SYM_T}, {AT_I, SYM_D}, {AT_J, SYM_D_V}};
     for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
         if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, node, axis[k].field))
             return true;
@@ -200,20 +237,21 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
 
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input)
 {
-    const struct ir_node *read =
-        is_own_of_functions(ir, b, input) ? &ir->node[first_read(ir, b, input)] : NULL;
+    const int first = linear_back_is_own(ir, b, input) ? first_read(ir, b, input) : -1;
+    const struct ir_node *read = first >= 0 && !output_mod_reads(ir, b, input) ? &ir->node[first] : NULL;
     bool whole = read != NULL && read->n_args == ir->input[input].n_dims;
     for (int k = 0; whole && k < read->n_args; k++)
         whole = is_axis(ir, read->arg[k], &ir->input[input].dim[k]);
     return whole;
 }
 
-bool linear_back_gives_decay(const struct linear_back *b)
+bool linear_back_gives_decay(const struct ir *ir, const struct linear_back *b)
 {
     const struct site_list *sites = &b->site[OF_DECAY];
     bool all = sites->n > 0;
     for (int i = 0; i < sites->n; i++)
-        all &= sites->item[i].form == ADDRESS_ELEMENT;
+        all = all && sites->item[i].form == ADDRESS_ELEMENT &&
+              !linear_back_is_grouped(ir, b, sites->item[i].leaf);
     return all;
 }
 

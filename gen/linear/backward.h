@@ -35,8 +35,11 @@ bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum lin
 /* Has every element a token and channel that a function of the recurrence, no mod, gives it? Then nothing
  * need be zero before. */
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
-/* Has each channel of a token elements of its own of all that the decay is made of? */
-bool linear_back_gives_decay(const struct linear_back *b);
+/* Does a site give heads of v that share one of k the same element, which has no exact sum? Does any? */
+bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, int leaf);
+bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b);
+/* Has each channel of a token and head elements of its own of all that the decay is made of? */
+bool linear_back_gives_decay(const struct ir *ir, const struct linear_back *b);
 /* As ir_print has functions; of: a struct linear_back. */
 void linear_back_print(const void *of, const struct ir *ir, struct text_buf *out);
 bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which);

@@ -81,6 +81,10 @@ static void emit_site_tables(struct text_buf *out, const struct ir *ir, const st
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
             text_add(out, "%s, ", yes(linear_back_adds(ir, b, (enum linear_function)k, i)));
+    text_add(out, "false};\n    static constexpr bool SITE_GROUPED[] = {");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            text_add(out, "%s, ", yes(linear_back_is_grouped(ir, b, b->site[k].item[i].leaf)));
     text_add(out, "false};\n");
 }
 
@@ -141,7 +145,7 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
              "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s, "
              "READS_O = %s;\n",
              yes(b->site[OF_DECAY].n > 0), yes(skip), yes(linear_back_reads_output(e->w, b)));
-    text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(plan, b)));
+    text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(e->w, plan, b)));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
              yes(runs->mod[MOD_OUTPUT] && plan->row->linear->wide_dout),
              yes(runs->mod[MOD_QUERY] && !runs->in_chunks[MOD_QUERY]),

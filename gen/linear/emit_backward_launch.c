@@ -337,7 +337,7 @@ static void add_output_adjoint(struct recipe *r)
 /* That bwd_tokens is for. */
 static bool any_site(const struct recipe *r)
 {
-    const bool given = linear_back_gives(r->plan, r->b);
+    const bool given = linear_back_gives(r->e->w, r->plan, r->b);
     bool any = false;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         any |= r->b->site[k].n > 0 && !(given && k == OF_DECAY);
@@ -353,7 +353,7 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
         add_output_adjoint(r);
     template->back(r);
     if (any_site(r) || bonus)
-        back_of_tokens(r, "bwd_tokens", SYM_H, false);
+        back_of_tokens(r, "bwd_tokens", linear_back_any_grouped(r->e->w, r->b) ? SYM_H_K : SYM_H, false);
     if (!template->no_heads)
         back_of_tokens(r, "bwd_heads", SYM_H_K,
                        r->plan->linear.bands <= 1 && (template->by_chunk || !linear_back_keeps_heads(r)));

@@ -82,9 +82,9 @@ bool linear_back_keeps_heads(const struct recipe *r)
            r->e->spec->linear.bonus.n_roots > 0 || r->b->site[OF_SCALE].n > 0;
 }
 
-bool linear_back_gives(const struct plan *plan, const struct linear_back *b)
+bool linear_back_gives(const struct ir *w, const struct plan *plan, const struct linear_back *b)
 {
-    return plan->row->linear->gives_decay && plan->linear.bands <= 1 && linear_back_gives_decay(b);
+    return plan->row->linear->gives_decay && plan->linear.bands <= 1 && linear_back_gives_decay(w, b);
 }
 
 static bool reads_element(const struct ir *w, int root)

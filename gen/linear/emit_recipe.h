@@ -64,7 +64,7 @@ void linear_back_times(struct product *p, const struct sig_dim *dim, int tile);
    heads share one of k. */
 bool linear_back_keeps_heads(const struct recipe *r);
 /* Does bwd_chunks write what inputs of the decay get? */
-bool linear_back_gives(const struct plan *plan, const struct linear_back *b);
+bool linear_back_gives(const struct ir *w, const struct plan *plan, const struct linear_back *b);
 /* Does the adjoint of the output mod read what enters it, which has to be made again then? */
 bool linear_back_reads_output(const struct ir *w, const struct linear_back *b);
 /* Of gradients as they are given and ahead of adjoints; buffers; exact sums. */

@@ -123,7 +123,7 @@ static void place(struct recipe *r, bool gradient)
     const struct linear_plan *plan = &r->plan->linear;
     back_place_heads(r, back_lines(4ll * d * plan->bands), !linear_back_keeps_heads(r));
     back_place_states(r, plan->chunk_slices * plan->row_slices);
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, plan->bands * d);
+    back_place_tokens(r, gradient && !linear_back_gives(r->e->w, r->plan, r->b), DLOG, plan->bands * d);
     back_place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
     back_place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
     if (r->e->spec->linear.normalise)

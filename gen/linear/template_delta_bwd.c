@@ -119,7 +119,7 @@ static void place(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const bool gives = linear_back_gives(r->plan, r->b);
+    const bool gives = linear_back_gives(r->e->w, r->plan, r->b);
     const int bytes = lathe__element_bytes(r->e->problem, DTYPE_Q); /* of what the walks leave */
     back_place_heads(r, linear_chunks(r->e, 4ll * CHUNK * SLICE * plan->row_slices, SYM_H_K), true);
     back_place_chunks(r, INVERSE, r->plan->linear.chunk_bytes);

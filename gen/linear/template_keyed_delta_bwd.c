@@ -101,7 +101,7 @@ static void place_logs(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
-    back_place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG,
+    back_place_tokens(r, gradient && !linear_back_gives(r->e->w, r->plan, r->b), DLOG,
                       plan->bands * (by_key ? (int)r->e->problem->dim[SYM_D] : plan->key_parts));
 }
 

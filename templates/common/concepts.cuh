@@ -227,7 +227,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   reader(), writer(): Where a spec has them: elements of a and b, of the key's element k (linear/rule.cuh); backward,
 //     reader_back(), writer_back(): what the key gets of their gradient.
 //   SITES, SITE_OF[], SITE_FORM[], WANTS[]: Only backward: reads of inputs with gradients, in which function each
-//     is, and whether a function has any. SITE_ADDS[]: whether an earlier one reads the same input.
+//     is, and whether a function has any. SITE_ADDS[]: whether an earlier one reads the same input; SITE_GROUPED[]:
+//     whether heads of v that share one of k read the same element.
 //   site(x, z, head, row, int i, float seed): Only backward. site_address(): Only backward.
 // struct back_mod_params, linear:
 //   skip: only here: that of linear_back_params.

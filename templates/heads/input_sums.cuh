@@ -19,15 +19,15 @@ DEV void add_sum(exact_sum *to, float x)
     }
 }
 
-// Of what a token or a channel has for itself: nobody else adds to it. ADDS: this thread, or an earlier kernel, has
+// Of what a token or a channel has for itself: nobody else adds to it. `adds`: this thread, or an earlier kernel, has
 // left a part of it there.
-template <bool ADDS> DEV void give_sum(float *to, float x)
+DEV void give_sum(float *to, float x, bool adds)
 {
     if (to != nullptr) {
-        *to = ADDS ? *to + x : x;
+        *to = adds ? *to + x : x;
     }
 }
-template <bool ADDS> DEV void give_sum(exact_sum *to, float x) { add_sum(to, x); }
+DEV void give_sum(exact_sum *to, float x, bool) { add_sum(to, x); }
 
 // Of all lanes of a warp, each with an address of its own or none: one addition where they are the same.
 template <class SUM> DEV void add_sum_of_lanes(SUM *to, float x)

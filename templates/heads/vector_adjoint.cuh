@@ -107,7 +107,7 @@ DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::
                           "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
             const auto to = BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i);
             if constexpr (BACK::template site_alone<S>(G)) {
-                give_sum<false>(to, value);
+                give_sum(to, value, false);
             } else {
                 add_sum(to, value);
             }

@@ -553,6 +553,9 @@ TEST(elements_of_one_token_need_no_exact_sum)
     CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
     CHECK_EQ(launches_of(&s, "bwd_zero"), 1);
     source_free(&s);
+    make_on(&H100, "hgrn2", LATHE_BACKWARD, problem, &s); /* g: of a head of k, by the decay and by a mod */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
+    source_free(&s);
     make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
     source_free(&s);

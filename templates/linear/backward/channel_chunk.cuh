@@ -537,8 +537,8 @@ struct channel_chunk : chunk_tiles {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const float value = variant::template site<G>(p.x, p.z, w.head, row, channel + e, x[e]);
-                    back::give_sum<variant::SITE_ADDS[G]>(
-                        variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value);
+                    back::give_sum(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value,
+                                   variant::SITE_ADDS[G]);
                 }
             }
         });

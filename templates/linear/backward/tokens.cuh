@@ -2,8 +2,8 @@
 // that the decay, beta, the bonus and the scale are made of, the gradients of q and k from those for each head of v,
 // and that of v from parts.
 //
-// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of
-// k; of bwd_decay one for each sequence and head of v. No shared memory to ask for.
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads, and
+// in bwd_tokens where tokens_by_group(), of k; of bwd_decay one for each sequence and head of v. No shared memory to ask for.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/parts.cuh"
@@ -183,6 +183,7 @@ struct token {
     variant::head head;
     variant::row row;
     float scale;
+    bool leads_group; // of heads of v that share one of k
 
     __device__ __forceinline__ const cfg::element_q *q() const
     {
@@ -282,7 +283,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
 {
     constexpr int FORM = variant::SITE_FORM[G];
     constexpr int OF = variant::SITE_OF[G];
-    constexpr bool ADDS = variant::SITE_ADDS[G];
+    const bool adds = variant::SITE_ADDS[G] || (variant::SITE_GROUPED[G] && !at.leads_group);
     const linear_back_params &p = at.p;
     if constexpr (OF == OF_DECAY && cfg::GIVES_DECAY) {
         return; // bwd_chunks has
@@ -298,7 +299,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
             if constexpr (FORM == SITE_DIM) {
                 sums.channel[G][n] += value;
             } else if constexpr (FORM == SITE_ELEMENT) {
-                give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
+                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value, adds);
             } else {
                 sum += value;
             }
@@ -308,7 +309,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         } else if constexpr (FORM == SITE_ROW) {
             sum = lanes_sum<32>(sum);
             if (lane_id() == 0) {
-                give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
+                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum, adds);
             }
         }
     } else {
@@ -318,7 +319,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         if (FORM == SITE_HEAD) {
             sums.head[G] += leads_token() ? value : 0.0f;
         } else if (leads_token()) {
-            give_sum<ADDS>(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
+            give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value, adds);
         }
     }
 }
@@ -342,22 +343,32 @@ template <int G> DEV void leave_site(const site_sums &sums, const linear_back_pa
     }
 }
 
-DEV void back_tokens(const linear_back_params &p)
+// Does a site give heads of v that share one of k the same element? Then a block has them all, one after the other.
+DEV constexpr bool tokens_by_group()
 {
-    const token_block k = token_block::of_block(p.z, p.z.n_h);
-    const variant::head head = variant::make_head(p.x, p.z, k.b, k.h);
+    bool any = false;
+    for (int g = 0; g < variant::SITES; g++) {
+        any |= variant::SITE_GROUPED[g];
+    }
+    return any;
+}
+
+DEV void back_tokens_of_head(const linear_back_params &p, const token_block &k, int h, bool leads_group)
+{
+    const variant::head head = variant::make_head(p.x, p.z, k.b, h);
     const float scale = variant::scale(p.x, p.z, head);
     site_sums sums = {};
     for (int n = static_cast<int>(threadIdx.x) / TOKEN_LANES; n < k.left; n += TOKEN_THREADS / TOKEN_LANES) {
         const int t = k.first + n;
         const token at{p,
                        k.b,
-                       k.h,
+                       h,
                        t,
-                       token_line(p.z, k.b, k.h, t),
+                       token_line(p.z, k.b, h, t),
                        head,
                        variant::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)),
-                       scale};
+                       scale,
+                       leads_group};
         float own = 0.0f;
         if constexpr (cfg::BONUS) {
             own = back_own(at);
@@ -369,6 +380,21 @@ DEV void back_tokens(const linear_back_params &p)
         repeat<0, variant::SITES>([&]<int G>() { take_site<G>(sums, at, s, own); });
     }
     repeat<0, variant::SITES>([&]<int G>() { leave_site<G>(sums, p, head); });
+}
+
+DEV void back_tokens(const linear_back_params &p)
+{
+    if constexpr (tokens_by_group()) {
+        const token_block k = token_block::of_block(p.z, p.z.n_h_kv);
+        const int group = p.z.group();
+#pragma unroll 1
+        for (int h = k.h * group; h < (k.h + 1) * group; h++) {
+            back_tokens_of_head(p, k, h, h == k.h * group);
+        }
+    } else {
+        const token_block k = token_block::of_block(p.z, p.z.n_h);
+        back_tokens_of_head(p, k, k.h, true);
+    }
 }
 
 // ---- q and k -----------------------------------------------------------------------------------------
