@@ -74,6 +74,22 @@ def test_optimizers_keep_their_state_and_take_a_schedule():
         same(a, b)
 
 
+def test_large_parameters_are_several_entries_of_a_list(monkeypatch):
+    """As those beyond 2^31 elements are, whose lengths a list cannot hold."""
+    monkeypatch.setattr(lathe.torch.optim, "PART", 7)
+    shapes = [(3, 5), (7,), (0,), (2, 11), (1,)]
+    ours, theirs = ([torch.nn.Parameter(torch.arange(math.prod(s)).float().reshape(s)) for s in shapes] for _ in "ab")
+    optimizers = [lathe.torch.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)]
+    for _ in range(3):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a)  # another address each time
+            b.grad = a.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
 def test_moments_of_another_dtype():
     p = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
     optimizer = lathe.torch.AdamW([p], lr=0.1, state_dtype=torch.float32, weight_decay=0.0)

@@ -20,6 +20,7 @@ from ._passes import CODES
 from ._register import PLAIN
 
 _op = functools.cache(load)
+PART = 2**30  # elements: kernels count those of an entry of a list in 32 bits, so a larger parameter is several entries
 
 
 class _Pointers:
@@ -46,8 +47,12 @@ class _Launcher:
         self.device = device = lists[0][0].device
         self.index = HOST if device.type == "cpu" else device.index
         self.pointers = [_Pointers() for _ in lists]
-        self.lengths = torch.tensor([t.numel() for t in lists[0]], dtype=torch.int32).to(device)
-        n = (len(lists[0]),)
+        self.sizes = [ts[0].element_size() for ts in lists]
+        self.parts = [(k, first) for k, t in enumerate(lists[0]) for first in range(0, max(t.numel(), 1), PART)]
+        self.whole = len(self.parts) == len(lists[0])
+        lengths = [min(PART, lists[0][k].numel() - first) for k, first in self.parts]
+        self.lengths = torch.tensor(lengths, dtype=torch.int32).to(device)
+        n = (len(lengths),)
         records = [Tensor(name, self._code(name, ts[0]), n, None) for name, ts in zip(names, lists)]
         records.append(Tensor("lengths", c.I32, n, None))
         op = _op(spec)
@@ -66,6 +71,8 @@ class _Launcher:
         return CODES[tensor.dtype]
 
     def _places(self, addresses) -> list[int]:
+        if not self.whole:
+            addresses = [[of[k] + size * first for k, first in self.parts] for of, size in zip(addresses, self.sizes)]
         return [p.of(of, self.device) for p, of in zip(self.pointers, addresses)] + [self.lengths.data_ptr()]
 
     def __call__(self, addresses, values) -> None:
