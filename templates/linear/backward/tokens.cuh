@@ -2,8 +2,9 @@
 // that the decay, beta, the bonus and the scale are made of, the gradients of q and k from those for each head of v,
 // and that of v from parts.
 //
-// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads, and
-// in bwd_tokens where tokens_by_group(), of k; of bwd_decay one for each sequence and head of v. No shared memory to ask for.
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of
+// k, as in bwd_tokens where tokens_by_group(); of bwd_decay one for each sequence and head of v. No shared memory to
+// ask for.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/parts.cuh"
