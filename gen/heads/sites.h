@@ -14,8 +14,7 @@ struct ir_stage;
 struct text_buf;
 
 enum { SITES_WHY_BYTES = 256 };
-/* heads/zero_and_sum.cuh: threads of a block, and how far it goes along a dim, the last one of a gradient
- * being 1. */
+/* heads/zero_and_sum.cuh: a block's threads, and its elements along the last dim (1), the one before (2). */
 enum { INPUT_THREADS = 256 };
 int input_tile(int from_the_last);
 /* Of a stage, or of root 0 of a function with `seed` as its adjoint, without sums over what a leaf lacks;

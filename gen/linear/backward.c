@@ -101,8 +101,7 @@ static bool is_own_read(const struct ir *ir, int leaf)
            (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
-/* By functions of the recurrence, in the order in which kernels go through sites. -1: none reads the input.
- */
+/* Of functions of the recurrence, in the order of a kernel's sites. -1: none reads the input. */
 static int first_read(const struct ir *ir, const struct linear_back *b, int input)
 {
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
@@ -152,8 +151,7 @@ static int reads_of_mod(const struct ir *ir, const struct linear_back *b, int m,
     return reads;
 }
 
-/* Each kernel adds to an element at most once, and kernels run one after the other: the order of sums is
- * known. */
+/* Where each kernel adds to an element once at most, the order of sums is that of kernels. */
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
 {
     bool own = functions_meet(ir, b, input);

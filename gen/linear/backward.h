@@ -32,8 +32,7 @@ void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input);
 /* Does a site add to what an earlier one has left of the same input? */
 bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site);
-/* Has every element a token and channel that a function of the recurrence, no mod, gives it? Then nothing
- * need be zero before. */
+/* Do functions store to every element, ahead of any mod? Then nothing need be zero before. */
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
 /* Does a site give heads of v that share one of k the same element, which has no exact sum? Does any? */
 bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, int leaf);

@@ -122,8 +122,8 @@ static void place(struct recipe *r, bool gradient)
     place_logs(r, gradient);
 }
 
-/* With vectors of its own: what comes to readers and writers, and to the logarithm of each channel, in f32;
-   and what the rule corrects by and its gradient, where beta wants its own. */
+/* With vectors of its own: what comes to readers and writers, in f32; and what the rule corrects by and its
+   gradient, where beta wants its own. */
 static void place_rule(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
