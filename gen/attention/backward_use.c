@@ -169,16 +169,25 @@ static bool is_of_one_pair(const struct ir *ir, int leaf)
     return found == 15;
 }
 
-/* [.. at.b .. at.h .. at.row .. at.i ..]: of one number of one row of a mod. */
-static bool is_of_one_number(const struct ir *ir, int leaf)
+/* [.. at.b .. at.h .. at.row .. at.i ..], each over the whole of its dim: of one number of one row of a mod.
+ */
+static bool is_of_one_number(const struct ir *ir, int leaf, enum mod m)
 {
-    static const int OWN[] = {AT_B, AT_H, AT_ROW, AT_I};
+    const bool of_keys = m == MOD_KEY || m == MOD_VALUE;
+    const struct {
+        int field, sym;
+    } own[] = {{AT_B, SYM_B},
+               {AT_H, of_keys ? SYM_H_KV : SYM_H},
+               {AT_ROW, of_keys ? SYM_KV : SYM_Q},
+               {AT_I, m == MOD_QUERY || m == MOD_KEY ? SYM_D : SYM_D_V}};
     const struct ir_node *n = &ir->node[leaf];
     unsigned found = 0;
-    for (int d = 0; n->op == OP_LOAD && d < n->n_args; d++)
+    for (int d = 0; n->op == OP_LOAD && d < n->n_args; d++) {
+        const struct sig_dim *dim = &ir->input[n->index].dim[d];
         for (unsigned k = 0; k < 4; k++)
-            if (ir_is_at(ir, n->arg[d], OWN[k]))
+            if (ir_is_at(ir, n->arg[d], own[k].field) && dim->literal <= 0 && dim->sym == own[k].sym)
                 found |= 1u << k;
+    }
     return found == 15;
 }
 
@@ -190,7 +199,7 @@ static bool is_alone_in_mods(const struct ir *ir, const struct backward *b, int 
             for (int i = 0; i < b->stage[m][s].site.n; i++) {
                 const int leaf = b->stage[m][s].site.item[i].leaf;
                 if (ir->node[leaf].index == input)
-                    return is_of_one_number(ir, leaf) && count_reads(ir, &b->empty, input) == 0;
+                    return is_of_one_number(ir, leaf, (enum mod)m) && count_reads(ir, &b->empty, input) == 0;
             }
     return false;
 }

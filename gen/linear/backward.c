@@ -101,6 +101,33 @@ static bool is_own_read(const struct ir *ir, int leaf)
            (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
+/* Beyond a dim's end all reads would be of its last element. `m`: a mod, whose rows are of its tensor; -1: a
+   function of the recurrence. */
+static bool stays_inside(const struct ir *ir, int leaf, int m)
+{
+    const bool of_keys = m == MOD_QUERY || m == MOD_KEY;
+    const struct {
+        int field;
+        enum sym sym, or_sym;
+    } axis[] = {{AT_B, SYM_B, SYM_B},
+                {AT_H, SYM_H, of_keys ? SYM_H_K : SYM_H},
+                {AT_H_K, SYM_H_K, SYM_H},
+                {AT_T, SYM_T, SYM_T},
+                {AT_I, m < 0 || of_keys ? SYM_D : SYM_D_V, m < 0 || of_keys ? SYM_D : SYM_D_V},
+                {AT_J, SYM_D_V, SYM_D_V}};
+    const struct ir_node *n = &ir->node[leaf];
+    bool inside = true;
+    for (int d = 0; d < n->n_args; d++) {
+        const struct sig_dim *dim = &ir->input[n->index].dim[d];
+        for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
+            if (ir_is_at(ir, n->arg[d], axis[k].field))
+                inside = inside && (dim->literal > 0 ? m < 0
+                                                     : (enum sym)dim->sym == axis[k].sym ||
+                                                           (enum sym)dim->sym == axis[k].or_sym);
+    }
+    return inside;
+}
+
 /* Of functions of the recurrence, in the order of a kernel's sites. -1: none reads the input. */
 static int first_read(const struct ir *ir, const struct linear_back *b, int input)
 {
@@ -131,7 +158,8 @@ static bool functions_meet(const struct ir *ir, const struct linear_back *b, int
         for (int i = 0; i < b->site[k].n; i++) {
             const int leaf = b->site[k].item[i].leaf;
             if (ir->node[leaf].index == input)
-                own = own && is_own_read(ir, leaf) && is_same_read(ir, first, leaf);
+                own = own && is_own_read(ir, leaf) && stays_inside(ir, leaf, -1) &&
+                      is_same_read(ir, first, leaf);
         }
     return own;
 }
@@ -145,7 +173,8 @@ static int reads_of_mod(const struct ir *ir, const struct linear_back *b, int m,
             const int leaf = b->stage[m][s].site.item[i].leaf;
             if (ir->node[leaf].index != input)
                 continue;
-            *own = *own && is_own_read(ir, leaf) && (m <= MOD_KEY || reads_at(ir, leaf, AT_H));
+            *own = *own && is_own_read(ir, leaf) && stays_inside(ir, leaf, m) &&
+                   (m <= MOD_KEY || reads_at(ir, leaf, AT_H));
             reads++;
         }
     return reads;

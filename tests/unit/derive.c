@@ -593,3 +593,26 @@ TEST(sums_without_an_order_are_bounded)
     CHECK(!backward_sums_fit(d.w, &d.b, &wish, d.why)); /* read twice */
     forget(&d);
 }
+
+TEST(numbers_of_a_mod_have_their_own_elements)
+{
+    static const struct {
+        const char *dims, *address;
+        bool shares;
+    } row[] = {{"'b', 'h', 'q', 'd_v'", "at.b, at.h, at.row, at.i", false},
+               {"'h', 'q', 'd_v'", "at.h, at.row, at.i", true}, /* every batch adds to it */
+               {"'b', 'h', 'q'", "at.b, at.h, at.row", true},   /* as the numbers of a row do */
+               {"'b', 'h_kv', 'q', 'd_v'", "at.b, at.h, at.row, at.i", true}}; /* heads beyond its end meet */
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        struct derived d;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "return attention { inputs = { g = tensor('float', %s, { grad = true }) },\n"
+                 "  output_mod = function(o, at, x) return o * x.g(%s) end }",
+                 row[k].dims, row[k].address);
+        derive(&d, text, SIZES);
+        CHECK_EQ(backward_shares_elements(d.w, &d.b, 0), row[k].shares);
+        CHECK_EQ(d.b.stage[MOD_OUTPUT][0].site.item[0].alone, !row[k].shares);
+        forget(&d);
+    }
+}

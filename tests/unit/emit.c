@@ -556,6 +556,13 @@ TEST(elements_of_one_token_need_no_exact_sum)
     make_on(&H100, "hgrn2", LATHE_BACKWARD, problem, &s); /* g: of a head of k, by the decay and by a mod */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
     source_free(&s);
+    make_on(
+        &H100,
+        "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 'd', { grad = true }) },\n"
+        "  value_mod = function(v, at, x) return v * x.g(at.b, at.h, at.t, at.i) end }",
+        LATHE_BACKWARD, problem, &s); /* with more value channels than d the last ones would meet */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
+    source_free(&s);
     make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
     source_free(&s);
