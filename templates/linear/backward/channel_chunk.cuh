@@ -534,11 +534,12 @@ struct channel_chunk : chunk_tiles {
         const typename variant::row row = w.row(p, at);
         repeat<0, variant::SITES>([&]<int G>() {
             if constexpr (variant::SITE_OF[G] == OF_DECAY) {
+                constexpr bool ADDS = variant::SITE_ADDS[G];
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const float value = variant::template site<G>(p.x, p.z, w.head, row, channel + e, x[e]);
                     back::give_sum(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value,
-                                   variant::SITE_ADDS[G]);
+                                   ADDS);
                 }
             }
         });
