@@ -218,8 +218,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //     sum of keys in front of a chunk, and the gradient of that behind it.
 //   skip: SKIP: what of dv comes from the output mod. cu;
 // struct variant, linear:
-//   query_mod, key_mod, value_mod, output_mod: as in attention; vals has t and pos, the token
-//     and its place in its sequence.
+//   query_mod, key_mod, value_mod, output_mod: as in attention; vals has t and pos, a token and its place in a sequence.
 //   query_back, key_back, value_back, output_back: adjoints, as in attention and here.
 //   struct head: b, h, h_kv, of make_head(); struct row: t, pos, of a token, of make_row(). scale();
 //   decay(): It is the natural logarithm, <= 0; i is the channel of k or of v, if it varies with that.
@@ -233,8 +232,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 // struct back_mod_params, linear:
 //   skip: only here: that of linear_back_params.
 // struct query_back, linear:
-//   value(float a, float b, float da, float db, int i, ...): Where S is a stage of an output mod
-//     that reads v, it is what flows back to v.
+//   value(float a, float b, float da, float db, int i, ...): Of a stage S of an output mod that reads v: what v gets.
 template <class V, class I>
 concept linear_variant = requires(const I &x, const sizes &z, const typename V::head &head, const typename V::row &row,
                                   int i) {
@@ -343,8 +341,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   output(): da and db come in as gradients of what leaves the stage, and leave as those of a and b.
 //   sites(): of stage S.
 //   site_alone(int site): Nothing else adds to an element that the site gives, which then is stored.
-//   site_form(int site): It is SITE_HEAD, SITE_ROW (a value per token, once), SITE_DIM
-//     (the address depends on i) or SITE_ELEMENT.
+//   site_form(int site): SITE_HEAD, SITE_ROW (a value per token, once), SITE_DIM (an address for each i), SITE_ELEMENT.
 //   site(float a, float b, float da, float db, int i, (the same)): Of forms HEAD and ROW it
 //     is the same for all i, and added once a token. site_address();
 // struct list_params: of bwd_lists.

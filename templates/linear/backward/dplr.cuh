@@ -276,7 +276,7 @@ struct two_writers : low_rank_gradients {
             }
         }
     }
-    // The same text for b and X and for k and v: two of them would not fit the cache of instructions.
+    // One loop body serves b and X, then k and v: code for both exceeds the instruction cache.
     __device__ __forceinline__ void run()
     {
         fragments ahead = {};
