@@ -22,7 +22,9 @@ void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, c
                              struct linear_back *out);
 /* In ir's own pool, which grows. False: not expressible, and why (SITES_WHY_BYTES), or memory ran out. */
 bool linear_back_derive(struct ir *ir, struct linear_back *out, char *why);
-/* After rewriting: see sites_settle; also which sites of mods are alone. */
+/* Which sites of mods are alone. */
+void linear_back_find_alone(const struct ir *ir, struct linear_back *b);
+/* After rewriting: see sites_settle; and which are alone. */
 void linear_back_settle(const struct ir *ir, struct linear_back *b);
 /* f(root) for every formula of the derivatives. */
 void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
@@ -35,7 +37,8 @@ bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum lin
 /* Do functions store to every element, ahead of any mod? Then nothing need be zero before. */
 bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
 /* Does a site give heads of v that share one of k the same element, which has no exact sum? Does any? */
-bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, int leaf);
+bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, enum linear_function of,
+                            int site);
 bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b);
 /* Has each channel of a token and head elements of its own of all that the decay is made of? */
 bool linear_back_gives_decay(const struct ir *ir, const struct linear_back *b);

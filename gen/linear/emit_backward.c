@@ -49,6 +49,17 @@ static int site_roots(const struct ir *w, const struct linear_back *b, int *root
     return n;
 }
 
+typedef bool of_site(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site);
+static void emit_site_flags(struct text_buf *out, const char *name, const struct ir *ir,
+                            const struct linear_back *b, of_site *flag)
+{
+    text_add(out, "    static constexpr bool %s[] = {", name);
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            text_add(out, "%s, ", yes(flag(ir, b, (enum linear_function)k, i)));
+    text_add(out, "false};\n");
+}
+
 static void emit_site_tables(struct text_buf *out, const struct ir *ir, const struct linear_back *b)
 {
     static const char *const form[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
@@ -77,15 +88,9 @@ static void emit_site_tables(struct text_buf *out, const struct ir *ir, const st
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         for (int i = 0; i < b->site[k].n; i++)
             text_add(out, "%s, ", form[b->site[k].item[i].form]);
-    text_add(out, "SITE_HEAD};\n    static constexpr bool SITE_ADDS[] = {");
-    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        for (int i = 0; i < b->site[k].n; i++)
-            text_add(out, "%s, ", yes(linear_back_adds(ir, b, (enum linear_function)k, i)));
-    text_add(out, "false};\n    static constexpr bool SITE_GROUPED[] = {");
-    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        for (int i = 0; i < b->site[k].n; i++)
-            text_add(out, "%s, ", yes(linear_back_is_grouped(ir, b, b->site[k].item[i].leaf)));
-    text_add(out, "false};\n");
+    text_add(out, "SITE_HEAD};\n");
+    emit_site_flags(out, "SITE_ADDS", ir, b, linear_back_adds);
+    emit_site_flags(out, "SITE_GROUPED", ir, b, linear_back_is_grouped);
 }
 
 /* What flows back to the key from slots that see it. */

@@ -218,7 +218,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //     sum of keys in front of a chunk, and the gradient of that behind it.
 //   skip: SKIP: what of dv comes from the output mod. cu;
 // struct variant, linear:
-//   query_mod, key_mod, value_mod, output_mod: as in attention; vals has t and pos, a token and its place in a sequence.
+//   query_mod, key_mod, value_mod, output_mod: as in attention; vals has t and pos, the place in a sequence.
 //   query_back, key_back, value_back, output_back: adjoints, as in attention and here.
 //   struct head: b, h, h_kv, of make_head(); struct row: t, pos, of a token, of make_row(). scale();
 //   decay(): It is the natural logarithm, <= 0; i is the channel of k or of v, if it varies with that.
