@@ -8,7 +8,8 @@
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
-/* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. */
+/* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. A spec's
+   place draws its sizes and its kernel: new ones come last. */
 static const struct inline_spec SPECS[] = {
     {"slopes", SPEC_slopes /* learned ALiBi */},
     {"distances", DISTANCES},
@@ -20,13 +21,13 @@ static const struct inline_spec SPECS[] = {
     {"tokens", SPEC_tokens /* per query, per key, by distance; all of them twice */},
     {"gate", SPEC_gate /* forward reads an input itself, and a final that is no logarithm */},
     {"mod_gradients", SPEC_mod_gradients},
-    {"row_gates", SPEC_row_gates /* an element of each number that a mod makes */},
     {"smoothed", SPEC_smoothed /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */},
     {"parts", SPEC_parts /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */},
     {"saved", SPEC_saved /* a final whose gradient needs row states */},
     {"final_inputs", SPEC_final_inputs /* finals of inputs, in rows without live pairs, too */},
     {"final_states", SPEC_final_states /* the same of states, beside weights that are all 0 in some rows */},
     {"state_keys", SPEC_state_keys /* a state reads by key */},
+    {"row_gates", SPEC_row_gates /* an element of each number that a mod makes */},
 };
 
 /* Where weights grow with the square of the score, gradients of scores far apart are beyond f16. */
