@@ -169,17 +169,13 @@ static bool is_of_one_pair(const struct ir *ir, int leaf)
     return found == 15;
 }
 
-/* [.. at.b .. at.h .. at.row .. at.i ..], each over the whole of its dim: of one number of one row of a mod.
- */
+/* [.. at.b .. at.h .. at.row .. at.i ..], each over the whole of its dim: of one number of one row of q or o.
+   Mods of k and v have at.kv, the place in a sequence, which rows of several sequences share. */
 static bool is_of_one_number(const struct ir *ir, int leaf, enum mod m)
 {
-    const bool of_keys = m == MOD_KEY || m == MOD_VALUE;
     const struct {
         int field, sym;
-    } own[] = {{AT_B, SYM_B},
-               {AT_H, of_keys ? SYM_H_KV : SYM_H},
-               {AT_ROW, of_keys ? SYM_KV : SYM_Q},
-               {AT_I, m == MOD_QUERY || m == MOD_KEY ? SYM_D : SYM_D_V}};
+    } own[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_ROW, SYM_Q}, {AT_I, m == MOD_QUERY ? SYM_D : SYM_D_V}};
     const struct ir_node *n = &ir->node[leaf];
     unsigned found = 0;
     for (int d = 0; n->op == OP_LOAD && d < n->n_args; d++) {
@@ -192,7 +188,7 @@ static bool is_of_one_number(const struct ir *ir, int leaf, enum mod m)
 }
 
 /* Of an input that one site of a mod reads. */
-static bool is_alone_in_mods(const struct ir *ir, const struct backward *b, int input)
+static bool is_only_read_of_mods(const struct ir *ir, const struct backward *b, int input)
 {
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
@@ -210,16 +206,16 @@ bool backward_shares_elements(const struct ir *ir, const struct backward *b, int
     for (int i = 0; n == 1 && i < b->pair.n; i++)
         if (ir->node[b->pair.item[i].leaf].index == input)
             return !is_of_one_pair(ir, b->pair.item[i].leaf);
-    return n > 0 && !(n == 1 && is_alone_in_mods(ir, b, input));
+    return n > 0 && !(n == 1 && is_only_read_of_mods(ir, b, input));
 }
 
-static void find_alone(const struct ir *ir, struct backward *b)
+static void find_stores(const struct ir *ir, struct backward *b)
 {
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             for (int i = 0; i < b->stage[m][s].site.n; i++) {
                 struct site *site = &b->stage[m][s].site.item[i];
-                site->alone = !backward_shares_elements(ir, b, ir->node[site->leaf].index);
+                site->stores = !backward_shares_elements(ir, b, ir->node[site->leaf].index);
             }
 }
 
@@ -232,7 +228,7 @@ void backward_finish(const struct ir *ir, struct backward *b)
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
             find_site_forms(ir, &b->stage[m][s].site);
-    find_alone(ir, b);
+    find_stores(ir, b);
     b->delta = false;
     for (int k = 0; k < MAX_STATE; k++)
         b->final[k] = b->seed[k] = b->state[k] = b->sum_final[k] = false;

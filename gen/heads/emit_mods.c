@@ -270,10 +270,10 @@ static void emit_site_tables(struct mod_emitter *m)
                      "            if (S == %d && site == %d) {\n                return %s;\n            }\n",
                      s, i, form[m->back[s].site.item[i].form]);
     text_add(out, "            return SITE_HEAD;\n        }\n"
-                  "        template <int S> DEV constexpr bool site_alone(int site)\n        {\n");
+                  "        template <int S> DEV constexpr bool site_stores(int site)\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++)
         for (int i = 0; i < m->back[s].site.n; i++)
-            if (m->back[s].site.item[i].alone)
+            if (m->back[s].site.item[i].stores)
                 text_add(
                     out,
                     "            if (S == %d && site == %d) {\n                return true;\n            }\n",

@@ -20,11 +20,11 @@ enum address_form {
 };
 
 enum { MAX_SITES = 12 };
-struct site {   /* a read of an input whose gradient is wanted */
-    int leaf;   /* LOAD or SCALAR node */
-    int value;  /* dL/d(what it reads): per pair, row or element */
-    int form;   /* enum address_form */
-    bool alone; /* of a mod: nothing else adds to an element that it gives */
+struct site {    /* a read of an input whose gradient is wanted */
+    int leaf;    /* LOAD or SCALAR node */
+    int value;   /* dL/d(what it reads): per pair, row or element */
+    int form;    /* enum address_form */
+    bool stores; /* of a mod: the only read of its element, so the adjoint is stored and not added */
 };
 struct site_list {
     int n;

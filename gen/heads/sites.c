@@ -22,10 +22,9 @@ static bool derive_roots(struct ir *ir, const int *root, const int *seed, int n,
     return false;
 }
 
-int input_tile(int from_the_last)
+int input_tile(int dims_from_last)
 {
-    enum { ROWS = 16 };
-    return from_the_last == 1 ? INPUT_THREADS : from_the_last == 2 ? ROWS : 1;
+    return dims_from_last == 1 ? INPUT_THREADS : dims_from_last == 2 ? INPUT_ROWS : 1;
 }
 
 static bool is_nothing(const struct ir *ir, int node)

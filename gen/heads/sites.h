@@ -14,9 +14,10 @@ struct ir_stage;
 struct text_buf;
 
 enum { SITES_WHY_BYTES = 256 };
-/* heads/zero_and_sum.cuh: a block's threads, and its elements along the last dim (1), the one before (2). */
-enum { INPUT_THREADS = 256 };
-int input_tile(int from_the_last);
+/* Elements that a block of heads/zero_and_sum.cuh takes along a dim: INPUT_THREADS of the last (1),
+   INPUT_ROWS of the one before (2), one of others. */
+enum { INPUT_THREADS = 256, INPUT_ROWS = 16 };
+int input_tile(int dims_from_last);
 /* Of a stage, or of root 0 of a function with `seed` as its adjoint, without sums over what a leaf lacks;
    *element: the adjoint of LEAF_X.
    `wanted`: by input, whether its gradient is. False: not expressible, and why. */

@@ -66,7 +66,7 @@ void linear_back_settle(const struct ir *w, struct linear_back *b)
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             sites_settle(w, &b->stage[m][s].site);
-    linear_back_find_alone(w, b);
+    linear_back_find_stores(w, b);
 }
 
 bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which)

@@ -22,21 +22,20 @@ void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, c
                              struct linear_back *out);
 /* In ir's own pool, which grows. False: not expressible, and why (SITES_WHY_BYTES), or memory ran out. */
 bool linear_back_derive(struct ir *ir, struct linear_back *out, char *why);
-/* Which sites of mods are alone. */
-void linear_back_find_alone(const struct ir *ir, struct linear_back *b);
-/* After rewriting: see sites_settle; and which are alone. */
+/* Which sites of mods store: see struct site. */
+void linear_back_find_stores(const struct ir *ir, struct linear_back *b);
+/* After rewriting: see sites_settle; and which store. */
 void linear_back_settle(const struct ir *ir, struct linear_back *b);
 /* f(root) for every formula of the derivatives. */
 void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
                            void *context);
-/* Has each token, by batch and head, and each channel that the formulas see, an element of the input's
-   gradient of its own, the same one in all of them? Else many add to one. */
-bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input);
-/* Does a site add to what an earlier one has left of the same input? */
+/* Does each kernel add to an element of the input's gradient at most once? Else it needs an exact sum. */
+bool linear_back_has_one_adder(const struct ir *ir, const struct linear_back *b, int input);
+/* Does a site add to what an earlier site, or the adjoint of the output mod, has written to its input? */
 bool linear_back_adds(const struct ir *ir, const struct linear_back *b, enum linear_function of, int site);
-/* Do functions store to every element, ahead of any mod? Then nothing need be zero before. */
-bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
-/* Does a site give heads of v that share one of k the same element, which has no exact sum? Does any? */
+/* Do functions store every element before any mod adds? Then the gradient is not zeroed first. */
+bool linear_back_fills(const struct ir *ir, const struct linear_back *b, int input);
+/* Do heads of v of one head of k add to one element, in order, without an exact sum? Of one site; of any. */
 bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, enum linear_function of,
                             int site);
 bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b);

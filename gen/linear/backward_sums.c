@@ -36,8 +36,7 @@ static bool reads_update(const struct ir *ir, int leaf)
     return token && update;
 }
 
-/* All of a read's own axes as they are: no two of them meet. `channels`: the formula is one per channel, and
-   what a read does not see of them a kernel adds up first. */
+/* No two tokens, heads or channels read the same element. A kernel sums first over channels that it lacks. */
 static bool is_own_read(const struct ir *ir, int leaf)
 {
     const struct ir_node *n = &ir->node[leaf];
@@ -47,30 +46,32 @@ static bool is_own_read(const struct ir *ir, int leaf)
            (reads_at(ir, leaf, AT_T) || reads_update(ir, leaf));
 }
 
+/* Is an index below its dim wherever a kernel reads? A dim that is a number may be shorter than its axis. */
+static bool index_stays_inside(const struct ir *ir, int index, const struct sig_dim *dim, int m)
+{
+    const enum sym channels = m == MOD_VALUE || m == MOD_OUTPUT ? SYM_D_V : SYM_D;
+    const struct {
+        int field;
+        enum sym sym, or_sym;
+    } axis[] = {{AT_B, SYM_B, SYM_B}, {AT_H, SYM_H, SYM_H},       {AT_H_K, SYM_H_K, SYM_H},
+                {AT_T, SYM_T, SYM_T}, {AT_I, channels, channels}, {AT_J, SYM_D_V, SYM_D_V}};
+    for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
+        if (ir_is_at(ir, index, axis[k].field))
+            return dim->literal <= 0 &&
+                   ((enum sym)dim->sym == axis[k].sym || (enum sym)dim->sym == axis[k].or_sym);
+    if (is_of_update(ir, index, OP_IDIV))
+        return dim->literal <= 0 && dim->sym == SYM_T;
+    return !is_of_update(ir, index, OP_MOD) || dim->literal >= ir_steps(ir);
+}
+
 /* Beyond a dim's end all reads would be of its last element. `m`: a mod, whose rows are of its tensor; -1: a
    function of the recurrence. */
 static bool stays_inside(const struct ir *ir, int leaf, int m)
 {
-    const bool of_keys = m == MOD_QUERY || m == MOD_KEY;
-    const struct {
-        int field;
-        enum sym sym, or_sym;
-    } axis[] = {{AT_B, SYM_B, SYM_B},
-                {AT_H, SYM_H, of_keys ? SYM_H_K : SYM_H},
-                {AT_H_K, SYM_H_K, SYM_H},
-                {AT_T, SYM_T, SYM_T},
-                {AT_I, m < 0 || of_keys ? SYM_D : SYM_D_V, m < 0 || of_keys ? SYM_D : SYM_D_V},
-                {AT_J, SYM_D_V, SYM_D_V}};
     const struct ir_node *n = &ir->node[leaf];
     bool inside = true;
-    for (int d = 0; d < n->n_args; d++) {
-        const struct sig_dim *dim = &ir->input[n->index].dim[d];
-        for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
-            if (ir_is_at(ir, n->arg[d], axis[k].field))
-                inside = inside && (dim->literal > 0 ? m < 0
-                                                     : (enum sym)dim->sym == axis[k].sym ||
-                                                           (enum sym)dim->sym == axis[k].or_sym);
-    }
+    for (int d = 0; d < n->n_args; d++)
+        inside = inside && index_stays_inside(ir, n->arg[d], &ir->input[n->index].dim[d], m);
     return inside;
 }
 
@@ -95,8 +96,8 @@ static bool is_same_read(const struct ir *ir, int a, int b)
     return same;
 }
 
-/* One thread adds up what all of them give. */
-static bool functions_meet(const struct ir *ir, const struct linear_back *b, int input)
+/* All functions read the same element for a token and a channel, so that one thread adds what they give. */
+static bool functions_have_one_adder(const struct ir *ir, const struct linear_back *b, int input)
 {
     const int first = first_read(ir, b, input);
     bool own = true;
@@ -127,9 +128,9 @@ static int reads_of_mod(const struct ir *ir, const struct linear_back *b, int m,
 }
 
 /* Where each kernel adds to an element once at most, the order of sums is that of kernels. */
-bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
+bool linear_back_has_one_adder(const struct ir *ir, const struct linear_back *b, int input)
 {
-    bool own = functions_meet(ir, b, input);
+    bool own = functions_have_one_adder(ir, b, input);
     int reads = first_read(ir, b, input) >= 0;
     for (int m = 0; m < MOD_COUNT; m++) {
         const int more = reads_of_mod(ir, b, m, input, &own);
@@ -160,7 +161,7 @@ bool linear_back_is_grouped(const struct ir *ir, const struct linear_back *b, en
                             int site)
 {
     const int leaf = b->site[of].item[site].leaf;
-    return !reads_at(ir, leaf, AT_H) && linear_back_is_own(ir, b, ir->node[leaf].index);
+    return !reads_at(ir, leaf, AT_H) && linear_back_has_one_adder(ir, b, ir->node[leaf].index);
 }
 
 bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b)
@@ -172,7 +173,7 @@ bool linear_back_any_grouped(const struct ir *ir, const struct linear_back *b)
     return any;
 }
 
-static bool is_alone(const struct ir *ir, const struct linear_back *b, int input)
+static bool is_only_read(const struct ir *ir, const struct linear_back *b, int input)
 {
     bool own = true;
     int reads = 0;
@@ -181,13 +182,13 @@ static bool is_alone(const struct ir *ir, const struct linear_back *b, int input
     return own && reads == 1 && first_read(ir, b, input) < 0;
 }
 
-void linear_back_find_alone(const struct ir *w, struct linear_back *b)
+void linear_back_find_stores(const struct ir *w, struct linear_back *b)
 {
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             for (int i = 0; i < b->stage[m][s].site.n; i++) {
                 struct site *site = &b->stage[m][s].site.item[i];
-                site->alone = is_alone(w, b, w->node[site->leaf].index);
+                site->stores = is_only_read(w, b, w->node[site->leaf].index);
             }
 }
 
@@ -205,9 +206,9 @@ static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
            (dim->literal == ir_steps(ir) && is_of_update(ir, node, OP_MOD));
 }
 
-bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input)
+bool linear_back_fills(const struct ir *ir, const struct linear_back *b, int input)
 {
-    const int first = linear_back_is_own(ir, b, input) ? first_read(ir, b, input) : -1;
+    const int first = linear_back_has_one_adder(ir, b, input) ? first_read(ir, b, input) : -1;
     const struct ir_node *read = first >= 0 && !output_mod_reads(ir, b, input) ? &ir->node[first] : NULL;
     bool whole = read != NULL && read->n_args == ir->input[input].n_dims;
     for (int k = 0; whole && k < read->n_args; k++)

@@ -133,7 +133,7 @@ static void add_input_kernels(struct recipe *r, bool exact)
 {
     for (int i = 0; i < r->e->w->n_inputs; i++)
         if (r->b->wanted[i] && linear_back_is_sum(r->e, r->b, i) == exact &&
-            !linear_back_is_whole(r->e->w, r->b, i))
+            !linear_back_fills(r->e->w, r->b, i))
             add_input_kernel(r, i, exact);
 }
 

@@ -15,7 +15,7 @@ static const char *const GRADIENT[TENSOR_O] = {"dq", "dk", "dv"};
 
 bool linear_back_is_sum(const struct emitter *e, const struct linear_back *b, int input)
 {
-    return !linear_back_is_own(e->w, b, input);
+    return !linear_back_has_one_adder(e->w, b, input);
 }
 
 void linear_back_times(struct product *p, const struct sig_dim *dim, int tile)

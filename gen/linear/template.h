@@ -60,7 +60,7 @@ struct linear_template {
     void (*back)(struct recipe *r);
     bool wide_dout;   /* the adjoint of an output mod leaves f32, not 16 bits as mma.sync and wgmma take */
     bool by_chunk;    /* cfg::BY_CHUNK: a block makes all gradients of a chunk, and dq_head has the scale */
-    bool sums_logs;   /* also without by_chunk: cfg::SUMS_LOGS */
+    bool sums_logs;   /* cfg::SUMS_LOGS: chunks sum gradients of logarithms over channels of one decay */
     bool few_buffers; /* linear_back_params has BUFFERS_OF_ALL alone */
     bool gives_decay; /* the kernel of chunks may write what inputs of the decay get */
     bool groups_dq;   /* dq and dk go by a workspace only where heads share one of k or are read once more */

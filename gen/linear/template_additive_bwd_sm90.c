@@ -91,5 +91,6 @@ const struct linear_template linear_additive_bwd_sm90 = {
     .again = again,
     .back = back,
     .by_chunk = true,
+    .sums_logs = true,
     .few_buffers = true,
 };

@@ -170,7 +170,7 @@ static void back(struct recipe *r)
 }
 
 #define BACKWARD                                                                                             \
-    .place = place, .again = again, .back = back, .by_chunk = true, .no_heads = true,                        \
+    .place = place, .again = again, .back = back, .by_chunk = true, .sums_logs = true, .no_heads = true,     \
     .names_adjoints = true, .takes_mods = true
 
 const struct linear_template linear_delta_bwd = {BACKWARD, .sizes = sizes, .config = config};

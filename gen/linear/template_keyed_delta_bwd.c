@@ -96,8 +96,8 @@ static void config(struct text_buf *t, const struct plan *plan)
 /* ---- workspace ------------------------------------------------------------------------------------------
  */
 
-/* Of logarithms, where their inputs do not get it at once. */
-static void place_logs(struct recipe *r, bool gradient)
+/* DLOG: the gradients of logarithms, unless bwd_chunks hands them to the decay's inputs at once. */
+static void place_dlog(struct recipe *r, bool gradient)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const bool by_key = linear_decay_form(r->e->spec) == DECAY_KEY;
@@ -119,7 +119,7 @@ static void place(struct recipe *r, bool gradient)
     back_place_chunks(r, WRITTEN, values);
     back_place_chunks(r, DWRITTEN, values);
     back_place_tokens(r, true, DBETA, bands);
-    place_logs(r, gradient);
+    place_dlog(r, gradient);
 }
 
 /* With vectors of its own: what comes to readers and writers, in f32; and what the rule corrects by and its
@@ -138,7 +138,7 @@ static void place_rule(struct recipe *r, bool gradient)
     back_place_tokens(r, true, DK_HEAD, each);
     back_place_tokens(r, true, DK_READ, each);
     back_place_tokens(r, adds, OWN, each);
-    place_logs(r, gradient);
+    place_dlog(r, gradient);
     back_place_chunks(r, INVERSE, plan->chunk_bytes);
     back_place_states(r, plan->chunk_slices * plan->row_slices);
     back_place_chunks(r, WRITTEN, values);
@@ -219,6 +219,7 @@ const struct linear_template linear_keyed_delta_bwd = {
     .again = again,
     .back = back,
     .by_chunk = true,
+    .sums_logs = true,
     .gives_decay = true,
     .names_adjoints = true,
 };

@@ -49,7 +49,7 @@ static void config(struct text_buf *t, const struct problem *problem, const stru
             t,
             "constexpr int BACK_CHUNK = %d, KEY_PARTS = %d;\nconstexpr bool BY_CHUNK = %s, SUMS_LOGS = %s;\n",
             to->chunk, to->key_parts > 1 ? to->key_parts : 1, yes(plan->row->linear->by_chunk),
-            yes(plan->row->linear->by_chunk || plan->row->linear->sums_logs));
+            yes(plan->row->linear->sums_logs));
     if (plan->row->linear->config)
         plan->row->linear->config(t, plan);
 }

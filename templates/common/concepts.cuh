@@ -226,8 +226,8 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
 //   reader(), writer(): Where a spec has them: elements of a and b, of the key's element k (linear/rule.cuh); backward,
 //     reader_back(), writer_back(): what the key gets of their gradient.
 //   SITES, SITE_OF[], SITE_FORM[], WANTS[]: Only backward: reads of inputs with gradients, in which function each
-//     is, and whether a function has any. SITE_ADDS[]: whether an earlier one reads the same input; SITE_GROUPED[]:
-//     whether heads of v that share one of k read the same element.
+//     is, and whether a function has any. SITE_ADDS[]: whether an earlier site, or the adjoint
+//     of the output mod, has written to the element. SITE_GROUPED[]: whether heads of v of one head of k read the same.
 //   site(x, z, head, row, int i, float seed): Only backward. site_address(): Only backward.
 // struct back_mod_params, linear:
 //   skip: only here: that of linear_back_params.
@@ -340,7 +340,7 @@ concept linear_variant = requires(const I &x, const sizes &z, const typename V::
 //   struct head, struct vals, make_head(), begin(), reduce_pass(), reduce_op(); operand(); update();
 //   output(): da and db come in as gradients of what leaves the stage, and leave as those of a and b.
 //   sites(): of stage S.
-//   site_alone(int site): Nothing else adds to an element that the site gives, which then is stored.
+//   site_stores(int site): The site is the only read of its element, so that its gradient is stored.
 //   site_form(int site): SITE_HEAD, SITE_ROW (a value per token, once), SITE_DIM (an address for each i), SITE_ELEMENT.
 //   site(float a, float b, float da, float db, int i, (the same)): Of forms HEAD and ROW it
 //     is the same for all i, and added once a token. site_address();

@@ -19,15 +19,15 @@ DEV void add_sum(exact_sum *to, float x)
     }
 }
 
-// Of what a token or a channel has for itself: nobody else adds to it. `adds`: this thread, or an earlier kernel, has
-// left a part of it there.
-DEV void give_sum(float *to, float x, bool adds)
+// To an element with one adder in each kernel: `adds` says that something has been written to it before. An exact_sum
+// has many adders, and is always added to.
+DEV void store_or_add(float *to, float x, bool adds)
 {
     if (to != nullptr) {
         *to = adds ? *to + x : x;
     }
 }
-DEV void give_sum(exact_sum *to, float x, bool) { add_sum(to, x); }
+DEV void store_or_add(exact_sum *to, float x, bool) { add_sum(to, x); }
 
 // Of all lanes of a warp, each with an address of its own or none: one addition where they are the same.
 template <class SUM> DEV void add_sum_of_lanes(SUM *to, float x)

@@ -106,8 +106,8 @@ DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::
             static_assert(FORM == SITE_ROW || FORM == SITE_ELEMENT,
                           "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
             const auto to = BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i);
-            if constexpr (BACK::template site_alone<S>(G)) {
-                give_sum(to, value, false);
+            if constexpr (BACK::template site_stores<S>(G)) {
+                store_or_add(to, value, false);
             } else {
                 add_sum(to, value);
             }

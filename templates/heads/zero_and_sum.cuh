@@ -11,8 +11,8 @@ constexpr int INPUT_THREADS = 256, INPUT_ROWS = 16;
 namespace back
 {
 
-// f(place in the tensor, number of the element) for a block's elements, in rows along n3: divisions of 64 bits are of
-// the block, not of each element.
+// Calls f(offset in the tensor, row-major index) for the elements of this block's tile of INPUT_ROWS x INPUT_THREADS. A
+// 64-bit division is slow: the block does it once, not each element.
 template <class P, class F> DEV void each_element(const P &p, const F &f)
 {
     const i64 parts = (p.n3 + INPUT_THREADS - 1) / INPUT_THREADS;
@@ -21,14 +21,14 @@ template <class P, class F> DEV void each_element(const P &p, const F &f)
     const i64 column = block % parts * INPUT_THREADS;
     const i64 row = block / parts % tiles * INPUT_ROWS;
     const i64 outer = block / parts / tiles;
-    const i64 place = outer / p.n1 * p.s0 + outer % p.n1 * p.s1 + row * p.s2 + column * p.s3;
-    const i64 number = (outer * p.n2 + row) * p.n3 + column;
+    const i64 offset = outer / p.n1 * p.s0 + outer % p.n1 * p.s1 + row * p.s2 + column * p.s3;
+    const i64 index = (outer * p.n2 + row) * p.n3 + column;
     const int width = static_cast<int>(min(static_cast<i64>(INPUT_THREADS), p.n3 - column));
     const int height = static_cast<int>(min(static_cast<i64>(INPUT_ROWS), p.n2 - row));
     for (int k = static_cast<int>(threadIdx.x); k < width * height; k += INPUT_THREADS) {
         const int i = k / width;
         const int j = k - i * width;
-        f(place + i * p.s2 + j * p.s3, number + i * p.n3 + j);
+        f(offset + i * p.s2 + j * p.s3, index + i * p.n3 + j);
     }
 }
 
@@ -38,7 +38,7 @@ template <class P, class F> DEV void each_element(const P &p, const F &f)
 extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
     LATHE_ENTRY(bwd_zero)(const __grid_constant__ back_zero_params p)
 {
-    back::each_element(p, [&](i64 place, i64) { p.dst[place] = 0.0f; });
+    back::each_element(p, [&](i64 offset, i64) { p.dst[offset] = 0.0f; });
 }
 #endif
 
@@ -46,6 +46,6 @@ extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
 extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
     LATHE_ENTRY(bwd_sum)(const __grid_constant__ back_sum_params p)
 {
-    back::each_element(p, [&](i64 place, i64 number) { p.dst[place] = exact_total(p.src[number]); });
+    back::each_element(p, [&](i64 offset, i64 index) { p.dst[offset] = exact_total(p.src[index]); });
 }
 #endif

@@ -74,10 +74,11 @@ template <bool BACK, class P> struct low_rank_chunk : chunk_decays<BACK, P, low_
 
     // ---- vectors of tokens -------------------------------------------------------------------------
 
-    // a and b of this warp's keys, rounded as they come to products: inputs of several tokens are on their way at once.
+    // Makes a and b of this warp's keys, in 16 bits. The loads of AT_ONCE tokens are in flight together.
     __device__ __forceinline__ void make_vectors() const
     {
         constexpr int AT_ONCE = max_of(8 / KEY_GROUPS, 2), N = AT_ONCE * KEY_GROUPS;
+        static_assert(STEP % AT_ONCE == 0, "a step is whole rounds of loads");
 #pragma unroll 1
         for (int first = 0; first < STEP; first += AT_ONCE) {
             u32 a[N];

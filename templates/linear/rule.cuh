@@ -45,8 +45,8 @@ template <class B> DEV const float *writer_at(const B &batch, int n)
     }
 }
 
-// Elements of a and b at channel i, where the key is k. Places beyond the last token read what that does: loads behind
-// a condition would wait for each other.
+// Elements of a and b at channel i of a key element k. The load is unconditional, since a branch would serialise loads:
+// a place beyond the end reads the last token's row, and its value is dropped.
 template <class V, class P, class W> DEV float made_reader(const P &p, const W &w, int place, int i, float k)
 {
     if constexpr (cfg::HAS_READER) {

@@ -612,7 +612,7 @@ TEST(numbers_of_a_mod_have_their_own_elements)
                  row[k].dims, row[k].address);
         derive(&d, text, SIZES);
         CHECK_EQ(backward_shares_elements(d.w, &d.b, 0), row[k].shares);
-        CHECK_EQ(d.b.stage[MOD_OUTPUT][0].site.item[0].alone, !row[k].shares);
+        CHECK_EQ(d.b.stage[MOD_OUTPUT][0].site.item[0].stores, !row[k].shares);
         forget(&d);
     }
 }

@@ -563,6 +563,12 @@ TEST(elements_of_one_token_need_no_exact_sum)
         LATHE_BACKWARD, problem, &s); /* with more value channels than d the last ones would meet */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
     source_free(&s);
+    make_on(&H100,
+            "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 1, { grad = true }) },\n"
+            "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.t, at.i)) end }",
+            LATHE_BACKWARD, problem, &s); /* all channels read the last element of a dim that is shorter */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
+    source_free(&s);
     make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
     source_free(&s);

@@ -75,8 +75,8 @@ def test_optimizers_keep_their_state_and_take_a_schedule():
 
 
 def test_large_parameters_are_several_entries_of_a_list(monkeypatch):
-    """As those beyond 2^31 elements are, whose lengths a list cannot hold."""
-    monkeypatch.setattr(lathe.torch.optim, "PART", 7)
+    """As parameters of more than 2^30 elements are: an entry's length is an i32."""
+    monkeypatch.setattr(lathe.torch.optim, "ENTRY_ELEMENTS", 7)
     shapes = [(3, 5), (7,), (0,), (2, 11), (1,)]
     ours, theirs = ([torch.nn.Parameter(torch.arange(math.prod(s)).float().reshape(s)) for s in shapes] for _ in "ab")
     optimizers = [lathe.torch.AdamW(ours, lr=0.01), torch.optim.AdamW(theirs, lr=0.01)]

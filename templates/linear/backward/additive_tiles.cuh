@@ -23,12 +23,12 @@ struct additive_layout { // in shared memory, bytes
     static constexpr int PAIRS = FRONT + STATE_ELEMENTS * OPERAND, BACK = PAIRS + MATRIX_BYTES;
     static constexpr int ENDS = BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4,
                          END = STRONG + 64;
-    // behind dv
+    // LASTS is free once dv is done.
     static constexpr int KEYS_CROSS = LASTS, FLOWS = KEYS_CROSS + 2 * PAD_D * 4;
-    // Of element e of this lane's pair n of a warp's channels.
-    DEV u32 sum_at(int sums, int which, int own, int n, int e)
+    // Address of f32 sum number `row` of this lane's channel 8 n + lane % 4 * 2 + e, of warp `own`.
+    DEV u32 sum_at(int base, int row, int own, int n, int e)
     {
-        return static_cast<u32>(sums + 4 * (which * PAD_D + 16 * own + 8 * n + lane_id() % 4 * 2 + e));
+        return static_cast<u32>(base + 4 * (row * PAD_D + 16 * own + 8 * n + lane_id() % 4 * 2 + e));
     }
 };
 // With the delta rule v is what tokens write, keys read as queries do, and pairs have two gradients. V, Z and states
@@ -42,15 +42,15 @@ struct keyed_layout_back {
     static constexpr int BACK = FRONT + STATE_ELEMENTS * OPERAND, KEYS_BACK = BACK + MATRIX_BYTES; // dA, dN
     static constexpr int ENDS = KEYS_BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4,
                          END = STRONG + 64;
-    // Sums lie in the matrices' blocks above the diagonal, where neither pairs are nor what above_pairs() places: in
-    // the first two rows of blocks, a row of 16 channels each.
+    // Blocks above the diagonal hold f32 sums: row 8 `row` + `own` has a warp's 16 channels. Pieces 6 and 7 of the
+    // first 8 rows stay free for above_pairs().
     static constexpr int KEYS_CROSS = BACK, FLOWS = KEYS_BACK;
-    DEV u32 sum_at(int matrix, int which, int own, int n, int e)
+    DEV u32 sum_at(int base, int row, int own, int n, int e)
     {
-        static_assert(OWN_WARPS <= 8, "a row turns its pieces by this warp's number");
+        static_assert(OWN_WARPS <= 8, "row % 8 is `own`, by which the swizzle turns its pieces");
         const u32 turned =
-            static_cast<u32>(lane_id() % 4 / 2 ^ own) * 16 ^ static_cast<u32>(2 + which / 2 * 2 + 2 * n) * 16;
-        return static_cast<u32>(matrix + (8 * which + own) * swizzle<CHUNK_TOKENS>::ROW_BYTES) + turned +
+            static_cast<u32>(lane_id() % 4 / 2 ^ own) * 16 ^ static_cast<u32>(2 + row / 2 * 2 + 2 * n) * 16;
+        return static_cast<u32>(base + (8 * row + own) * swizzle<CHUNK_TOKENS>::ROW_BYTES) + turned +
                static_cast<u32>(lane_id() % 2 * 8 + 4 * e);
     }
 };
@@ -83,8 +83,7 @@ struct chunk_tiles : own_blocks {
     }
     // Of its pair with itself.
     __device__ __forceinline__ u32 own_pair(int token) const { return above_pairs(layout::BACK, token); }
-    // Of element e of this lane's pair n of channels: what keys of the outer or the inner blocks have of the state
-    // behind; what flows in a block.
+    // Addresses of sum_at(): of k times its gradient from dS', by outer or inner blocks; of sums of flow over a block.
     __device__ __forceinline__ u32 keys_cross(bool of_inner, int n, int e) const
     {
         return shared + layout::sum_at(layout::KEYS_CROSS, of_inner, own, n, e);

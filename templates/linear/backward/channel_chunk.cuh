@@ -538,8 +538,8 @@ struct channel_chunk : chunk_tiles {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const float value = variant::template site<G>(p.x, p.z, w.head, row, channel + e, x[e]);
-                    back::give_sum(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value,
-                                   ADDS);
+                    back::store_or_add(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e),
+                                       value, ADDS);
                 }
             }
         });

@@ -233,9 +233,9 @@ struct low_rank_states : keyed_states {
 // ---- of a chunk --------------------------------------------------------------------------------------
 
 struct two_writers : low_rank_gradients {
-    // k and v in the places of b and X: v with value channels as rows, by way of the place of the state in front, which
-    // the second writer does not need.
-    __device__ __forceinline__ void load_beside() const
+    // Loads k and v over b and X. V is transposed through FRONT, whose state the second writer does not read: its rows
+    // become value channels.
+    __device__ __forceinline__ void load_second_writer() const
     {
         load<PAD_D, cfg::element_k>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t,
                                     cfg::D - first_channel());
@@ -260,15 +260,15 @@ struct two_writers : low_rank_gradients {
         __syncthreads();
     }
     __device__ __forceinline__ u32 crossing(int k) const { return keys_cross(inner, k / 2, k % 2); }
-    // db, or dk; what crosses the chunk's end, of both.
-    __device__ __forceinline__ void give_each_writer(bool beside)
+    // Leaves db, or dk of the second writer, and adds up what both carry across the chunk's end.
+    __device__ __forceinline__ void give_writers_of(bool second)
     {
         float crosses[4] = {};
 #pragma unroll
         for (int k = 0; GRADIENT_BY_KEY && k < 4; k++) {
-            crosses[k] = beside && lane_id() < 4 ? load_shared(crossing(k)) : 0.0f;
+            crosses[k] = second && lane_id() < 4 ? load_shared(crossing(k)) : 0.0f;
         }
-        give_writers(beside ? p.dk_head : p.own);
+        give_writers(second ? p.dk_head : p.own);
 #pragma unroll
         for (int k = 0; GRADIENT_BY_KEY && k < 4; k++) {
             if (lane_id() < 4) {
@@ -283,20 +283,20 @@ struct two_writers : low_rank_gradients {
         begin();
 #pragma unroll 1
         for (int writer = 0; writer < WRITERS; writer++) {
-            const bool beside = writer > 0;
-            if (beside) {
+            const bool second = writer > 0;
+            if (second) {
                 __syncthreads(); // nobody reads b, X or what comes of them any more
-                load_beside();
+                load_second_writer();
             }
             weigh_vectors();
             make_pairs();
             copy_wait<0>();
             __syncthreads();
-            give_each_writer(beside);
-            if (GRADIENT_BY_KEY && !beside) {
+            give_writers_of(second);
+            if (GRADIENT_BY_KEY && !second) {
                 cross_states();
             }
-            give_readers(cfg::READS_BEFORE ? ahead : flow, beside);
+            give_readers(cfg::READS_BEFORE ? ahead : flow, second);
             renew_writers();
             give_queries(beside);
         }

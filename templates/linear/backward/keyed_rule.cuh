@@ -9,7 +9,8 @@
 // before its own alone.
 // These, dq without its scale, go to the workspace for each head of v, in f32, and so do what the rule corrects by, X /
 // beta, and its gradient, dv / beta: from there kernels of each token (linear/backward/tokens.cuh) have dq, dk and the
-// gradients of inputs, as they do where the pass goes token by token.
+// gradients of inputs, as they do where the pass goes token by token. With cfg::GIVES_DECAY, bwd_chunks_low_rank itself
+// has those of the inputs of the decay.
 //
 // Launch of bwd_prepare_low_rank: as of linear/low_rank_prepare.cuh; of bwd_chunks_low_rank: as of bwd_chunks there,
 // with smem_bytes::bwd_chunks_low_rank of shared memory.
@@ -30,7 +31,7 @@ struct low_rank_layout_back : keyed_layout_back {
 struct low_rank_gradients : keyed_gradients {
     static constexpr int A = low_rank_layout_back::A;
 
-    // a and b of this warp's keys: all inputs are on their way ahead of the first that is waited for.
+    // Makes a and b of this warp's keys. All global loads are issued before the first result is stored.
     __device__ __forceinline__ void make_vectors() const
     {
         fragments a;
@@ -135,7 +136,7 @@ struct low_rank_gradients : keyed_gradients {
         add_from_readers(x);
         leave_channels(x, to);
     }
-    // da; what of it flows to the logarithms. `adds`: of a writer beside another, which has the state's part.
+    // Leaves da, and adds what flows to the logarithms to `to`. `adds`: of a second writer; the first has the state's.
     __device__ __forceinline__ void give_readers(fragments &to, bool adds = false)
     {
         fragments x = {};

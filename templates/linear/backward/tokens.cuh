@@ -2,9 +2,9 @@
 // that the decay, beta, the bonus and the scale are made of, the gradients of q and k from those for each head of v,
 // and that of v from parts.
 //
-// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of
-// k, as in bwd_tokens where tokens_by_group(); of bwd_decay one for each sequence and head of v. No shared memory to
-// ask for.
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head. Heads are those of v,
+// in bwd_heads, and in bwd_tokens where tokens_by_group(), those of k. bwd_decay has a block for each sequence and head
+// of v. None uses dynamic shared memory.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/parts.cuh"
@@ -13,7 +13,7 @@ namespace linear
 {
 
 using back::add_sum;
-using back::give_sum;
+using back::store_or_add;
 
 constexpr int TOKEN_THREADS = 256, TOKEN_TOKENS = 64;
 constexpr int TOKEN_WARPS = TOKEN_THREADS / 32;
@@ -300,7 +300,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
             if constexpr (FORM == SITE_DIM) {
                 sums.channel[G][n] += value;
             } else if constexpr (FORM == SITE_ELEMENT) {
-                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value, adds);
+                store_or_add(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value, adds);
             } else {
                 sum += value;
             }
@@ -310,7 +310,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         } else if constexpr (FORM == SITE_ROW) {
             sum = lanes_sum<32>(sum);
             if (lane_id() == 0) {
-                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum, adds);
+                store_or_add(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum, adds);
             }
         }
     } else {
@@ -320,7 +320,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         if (FORM == SITE_HEAD) {
             sums.head[G] += leads_token() ? value : 0.0f;
         } else if (leads_token()) {
-            give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value, adds);
+            store_or_add(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value, adds);
         }
     }
 }
@@ -344,7 +344,7 @@ template <int G> DEV void leave_site(const site_sums &sums, const linear_back_pa
     }
 }
 
-// Does a site give heads of v that share one of k the same element? Then a block has them all, one after the other.
+// A block then loops over all heads of v of a head of k, so that one thread adds to their shared element in order.
 DEV constexpr bool tokens_by_group()
 {
     bool any = false;

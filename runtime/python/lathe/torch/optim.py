@@ -20,7 +20,8 @@ from ._passes import CODES
 from ._register import PLAIN
 
 _op = functools.cache(load)
-PART = 2**30  # elements: kernels count those of an entry of a list in 32 bits, so a larger parameter is several entries
+# An entry's length is an i32: a larger parameter is split into entries of so many elements, a multiple of 16 bytes.
+ENTRY_ELEMENTS = 2**30
 
 
 class _Pointers:
@@ -47,10 +48,11 @@ class _Launcher:
         self.device = device = lists[0][0].device
         self.index = HOST if device.type == "cpu" else device.index
         self.pointers = [_Pointers() for _ in lists]
-        self.sizes = [ts[0].element_size() for ts in lists]
-        self.parts = [(k, first) for k, t in enumerate(lists[0]) for first in range(0, max(t.numel(), 1), PART)]
-        self.whole = len(self.parts) == len(lists[0])
-        lengths = [min(PART, lists[0][k].numel() - first) for k, first in self.parts]
+        self.element_bytes = [ts[0].element_size() for ts in lists]
+        firsts = [range(0, max(t.numel(), 1), ENTRY_ELEMENTS) for t in lists[0]]
+        self.entries = [(k, first) for k, of in enumerate(firsts) for first in of]
+        self.one_entry_each = len(self.entries) == len(lists[0])
+        lengths = [min(ENTRY_ELEMENTS, lists[0][k].numel() - first) for k, first in self.entries]
         self.lengths = torch.tensor(lengths, dtype=torch.int32).to(device)
         n = (len(lengths),)
         records = [Tensor(name, self._code(name, ts[0]), n, None) for name, ts in zip(names, lists)]
@@ -71,8 +73,9 @@ class _Launcher:
         return CODES[tensor.dtype]
 
     def _places(self, addresses) -> list[int]:
-        if not self.whole:
-            addresses = [[of[k] + size * first for k, first in self.parts] for of, size in zip(addresses, self.sizes)]
+        if not self.one_entry_each:
+            sizes = self.element_bytes
+            addresses = [[of[k] + size * first for k, first in self.entries] for of, size in zip(addresses, sizes)]
         return [p.of(of, self.device) for p, of in zip(self.pointers, addresses)] + [self.lengths.data_ptr()]
 
     def __call__(self, addresses, values) -> None:
