@@ -7,10 +7,14 @@
 #include "gen/base/text.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* Of an entry's name, which has the first letters of the spec's and the dtype before it. */
+enum { ROLE_LETTERS = NAME_MAX_BYTES - (int)sizeof "12345678901234567890_bf16_" };
 
 void recipe_entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size)
 {
-    snprintf(out, size, "%.24s_%s_%s", ir->name, lathe_dtype_text(dtype), role);
+    snprintf(out, size, "%.20s_%s_%s", ir->name, lathe_dtype_text(dtype), role);
 }
 
 struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads)
@@ -21,6 +25,8 @@ struct launch *add_launch(struct source *out, const struct emitter *e, const cha
         text_exceed(e->out, MAX_LAUNCHES, "kernels");
     struct launch *l = full ? &none : &out->launch[out->n_launches++];
     *l = (struct launch){.threads = threads};
+    if (strlen(role) > ROLE_LETTERS)
+        text_exceed(e->out, ROLE_LETTERS, "letters in the role of a kernel");
     recipe_entry_name(e->w, e->problem->dtype[DTYPE_USUAL], role, l->entry, sizeof l->entry);
     return l;
 }

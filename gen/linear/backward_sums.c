@@ -192,28 +192,36 @@ void linear_back_find_stores(const struct ir *w, struct linear_back *b)
             }
 }
 
-static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
+/* The axis that an index runs over, which is the whole of its dim, as a bit; heads of v and of k are one axis. 0: none. */
+static unsigned whole_axis(const struct ir *ir, int index, const struct sig_dim *dim)
 {
+    enum { BATCH = 1, HEAD = 2, TOKEN = 4, CHANNEL = 8, UPDATE = 16 };
     static const struct {
         int field;
         enum sym sym;
-    } axis[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_H_K, SYM_H_K},
-                {AT_T, SYM_T}, {AT_I, SYM_D}, {AT_J, SYM_D_V}};
+        unsigned axis;
+    } axis[] = {{AT_B, SYM_B, BATCH}, {AT_H, SYM_H, HEAD},    {AT_H_K, SYM_H_K, HEAD},
+                {AT_T, SYM_T, TOKEN}, {AT_I, SYM_D, CHANNEL}, {AT_J, SYM_D_V, CHANNEL}};
     for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
-        if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, node, axis[k].field))
-            return true;
-    return (dim->literal <= 0 && dim->sym == SYM_T && is_of_update(ir, node, OP_IDIV)) ||
-           (dim->literal == ir_steps(ir) && is_of_update(ir, node, OP_MOD));
+        if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, index, axis[k].field))
+            return axis[k].axis;
+    if (is_of_update(ir, index, OP_IDIV))
+        return dim->literal <= 0 && dim->sym == SYM_T ? TOKEN : 0;
+    return is_of_update(ir, index, OP_MOD) && dim->literal == ir_steps(ir) ? UPDATE : 0;
 }
 
 bool linear_back_fills(const struct ir *ir, const struct linear_back *b, int input)
 {
     const int first = linear_back_has_one_adder(ir, b, input) ? first_read(ir, b, input) : -1;
     const struct ir_node *read = first >= 0 && !output_mod_reads(ir, b, input) ? &ir->node[first] : NULL;
-    bool whole = read != NULL && read->n_args == ir->input[input].n_dims;
-    for (int k = 0; whole && k < read->n_args; k++)
-        whole = is_axis(ir, read->arg[k], &ir->input[input].dim[k]);
-    return whole;
+    bool fills = read != NULL && read->n_args == ir->input[input].n_dims;
+    unsigned found = 0; /* of two dims along one axis a diagonal alone is read */
+    for (int k = 0; fills && k < read->n_args; k++) {
+        const unsigned axis = whole_axis(ir, read->arg[k], &ir->input[input].dim[k]);
+        fills = axis != 0 && (found & axis) == 0;
+        found |= axis;
+    }
+    return fills;
 }
 
 bool linear_back_gives_decay(const struct ir *ir, const struct linear_back *b)

@@ -237,6 +237,17 @@ static void add_lost(struct case_list *list)
     }
 }
 
+/* Of the gradient of an input, elements that no token reads are zeros. */
+static void add_diagonals(struct case_list *list)
+{
+    struct test_case c =
+        case_of_attention("linear_gradients", "diagonals", SPEC_diagonals, LATHE_F16, 64, 64, 80);
+    c.pass = LATHE_BACKWARD;
+    add_linear(list, c, &LINEAR_SHAPES[0]);
+    c.dtype = LATHE_F32;
+    add_linear(list, c, &LINEAR_SHAPES[0]);
+}
+
 /* linear/updates.cuh around every template that it may stand around: tokens and chunks of updates and places
    beside their ends, packed sequences of which some are empty, rows that are not aligned, a pool of states.
  */
@@ -367,6 +378,7 @@ static void add_early_ends(struct case_list *list)
 void group_linear(struct case_list *list, bool full)
 {
     add_query_heads(list);
+    add_diagonals(list);
     add_updates(list);
     add_chunked(list);
     add_over(list);

@@ -390,6 +390,31 @@ static bool has_launch(const struct source *s, const char *entry)
     return false;
 }
 
+/* Constants of a config are named by roles: a long name of a spec must not cut one short. */
+TEST(kernels_of_a_spec_with_a_long_name_have_their_roles)
+{
+    static const char *const SPEC[] = {"rwkv7", "kda", "document", "rope"};
+    for (int i = 0; i < 8; i++) {
+        const lathe_pass pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        struct source own;
+        struct source renamed;
+        struct signature sig;
+        struct problem problem;
+        lathe_error err = {.status = LATHE_OK};
+        make_on(&H100, SPEC[i / 2], pass, "dtype=bf16,b=2,h=4,d=64", &own);
+        struct ir *ir = load_signed(SPEC[i / 2], pass, &sig);
+        snprintf(ir->name, sizeof ir->name, "%s", "a_name_of_more_than_forty_letters_and_digits");
+        CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,d=64", &problem, &err), LATHE_OK);
+        CHECK_EQ(kernel_make_source(ir, pass, &sig, &problem, &H100, &renamed, &err), LATHE_OK);
+        CHECK_EQ(own.n_launches, renamed.n_launches);
+        for (int k = 0; k < own.n_launches; k++)
+            CHECK_STR(strstr(own.launch[k].entry, "_bf16_"), strstr(renamed.launch[k].entry, "_bf16_"));
+        ir_free(ir);
+        source_free(&own);
+        source_free(&renamed);
+    }
+}
+
 TEST(a_backward_pass_of_a_mask_that_reads_data_may_run_the_forward_kernel)
 {
 #define SIZES "dtype=bf16,b=2,h=4,h_kv=2,q=140,kv=200,o=none,lse=none"
@@ -568,6 +593,14 @@ TEST(elements_of_one_token_need_no_exact_sum)
             "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.t, at.i)) end }",
             LATHE_BACKWARD, problem, &s); /* all channels read the last element of a dim that is shorter */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
+    source_free(&s);
+    make_on(
+        &H100,
+        "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 'h_k', 't', { grad = true }) },\n"
+        "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.h_k, at.t)) end }",
+        LATHE_BACKWARD, problem, &s); /* of all pairs of heads those are read that belong together */
+    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
+    CHECK_EQ(launches_of(&s, "bwd_zero"), 1);
     source_free(&s);
     make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
     CHECK_EQ(launches_of(&s, "bwd_sum"), 1);

@@ -298,7 +298,7 @@ struct two_writers : low_rank_gradients {
             }
             give_readers(cfg::READS_BEFORE ? ahead : flow, second);
             renew_writers();
-            give_queries(beside);
+            give_queries(second);
         }
         give_logs(ahead);
     }
