@@ -373,7 +373,7 @@ static void take_budget(struct options *o)
     const char *budget = getenv("LATHE_TEST_BUDGET");
     const char *full = getenv("LATHE_TEST_FULL");
     const char *draw = getenv("LATHE_TEST_DRAW");
-    const bool all = o->full || o->fresh || o->renew || o->only || o->specs || (full && *full);
+    const bool all = o->full || o->fresh || o->only || o->specs || (full && *full);
     o->budget = budget && !all ? strtod(budget, NULL) : 0.0;
     o->draw = draw ? draw : "";
 }
