@@ -192,7 +192,7 @@ void linear_back_find_stores(const struct ir *w, struct linear_back *b)
             }
 }
 
-/* The axis that an index runs over, which is the whole of its dim, as a bit; heads of v and of k are one axis. 0: none. */
+/* The axis, as a bit, whose whole an index runs over. Heads of v and of k are one axis. 0: none. */
 static unsigned whole_axis(const struct ir *ir, int index, const struct sig_dim *dim)
 {
     enum { BATCH = 1, HEAD = 2, TOKEN = 4, CHANNEL = 8, UPDATE = 16 };
