@@ -8,8 +8,8 @@
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
-/* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. A spec's
-   place draws its sizes and its kernel: new ones come last. */
+/* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. A
+   spec's place draws its sizes and its kernel: new ones come last. */
 static const struct inline_spec SPECS[] = {
     {"slopes", SPEC_slopes /* learned ALiBi */},
     {"distances", DISTANCES},
