@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of an entry's name, which has the first letters of the spec's and the dtype before it. */
-enum { ROLE_LETTERS = NAME_MAX_BYTES - (int)sizeof "12345678901234567890_bf16_" };
+/* An entry is named SPEC_DTYPE_ROLE. A long spec name is cut; a role never is: it tells the kernels of a spec
+ * apart. */
+enum { SPEC_LETTERS = 20, ROLE_LETTERS = NAME_MAX_BYTES - SPEC_LETTERS - (int)sizeof "_bf16_" };
 
 void recipe_entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size)
 {
-    snprintf(out, size, "%.20s_%s_%s", ir->name, lathe_dtype_text(dtype), role);
+    snprintf(out, size, "%.*s_%s_%s", SPEC_LETTERS, ir->name, lathe_dtype_text(dtype), role);
 }
 
 struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads)

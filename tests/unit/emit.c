@@ -568,41 +568,33 @@ static int launches_of(const struct source *s, const char *role)
 /* Sums without rounding take 48 bytes an element: for gradients alone to which more than one token adds. */
 TEST(elements_of_one_token_need_no_exact_sum)
 {
-    static const char problem[] = "dtype=bf16,b=2,h=4,t=256,d=64";
-    struct source s;
-    make_on(&H100, "rwkv7", LATHE_BACKWARD, problem, &s); /* kappa: read by reader and writer, at one place */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
-    CHECK_EQ(launches_of(&s, "bwd_zero"), 0);
-    source_free(&s);
-    make_on(&H100, "gdn2", LATHE_BACKWARD, problem, &s); /* write: read by a mod, once for each element */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
-    CHECK_EQ(launches_of(&s, "bwd_zero"), 1);
-    source_free(&s);
-    make_on(&H100, "hgrn2", LATHE_BACKWARD, problem, &s); /* g: of a head of k, by the decay and by a mod */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
-    source_free(&s);
-    make_on(
-        &H100,
-        "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 'd', { grad = true }) },\n"
-        "  value_mod = function(v, at, x) return v * x.g(at.b, at.h, at.t, at.i) end }",
-        LATHE_BACKWARD, problem, &s); /* with more value channels than d the last ones would meet */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
-    source_free(&s);
-    make_on(&H100,
-            "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 1, { grad = true }) },\n"
-            "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.t, at.i)) end }",
-            LATHE_BACKWARD, problem, &s); /* all channels read the last element of a dim that is shorter */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
-    source_free(&s);
-    make_on(
-        &H100,
-        "return linear_attention { inputs = { g = tensor('float', 'b', 'h', 'h_k', 't', { grad = true }) },\n"
-        "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.h_k, at.t)) end }",
-        LATHE_BACKWARD, problem, &s); /* of all pairs of heads those are read that belong together */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 0);
-    CHECK_EQ(launches_of(&s, "bwd_zero"), 1);
-    source_free(&s);
-    make_on(&H100, "comba", LATHE_BACKWARD, problem, &s); /* part: one for all tokens of a head */
-    CHECK_EQ(launches_of(&s, "bwd_sum"), 1);
-    source_free(&s);
+    static const struct {
+        const char *spec;
+        int sums, zeroed;
+    } rows[] = {
+        {"rwkv7", 0, 0}, /* kappa: read by reader and writer, at one place */
+        {"gdn2", 0, 1},  /* write: read by a mod, once for each element */
+        {"hgrn2", 0, 0}, /* g: of a head of k, by the decay and by a mod */
+        {"comba", 1, 0}, /* part: one for all tokens of a head */
+        /* With more value channels than d the last ones would meet. */
+        {"return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 'd', { grad = true }) },\n"
+         "  value_mod = function(v, at, x) return v * x.g(at.b, at.h, at.t, at.i) end }",
+         1, 0},
+        /* All channels read the last element of a dim that is shorter. */
+        {"return linear_attention { inputs = { g = tensor('float', 'b', 'h', 't', 1, { grad = true }) },\n"
+         "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.t, at.i)) end }",
+         1, 0},
+        /* Of all pairs of heads those are read that belong together. */
+        {"return linear_attention { inputs = { g = tensor('float', 'b', 'h', 'h_k', 't', { grad = true }) "
+         "},\n"
+         "  decay = function(at, x) return -exp(x.g(at.b, at.h, at.h_k, at.t)) end }",
+         0, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct source s;
+        make_on(&H100, rows[i].spec, LATHE_BACKWARD, "dtype=bf16,b=2,h=4,t=256,d=64", &s);
+        CHECK_EQ(launches_of(&s, "bwd_sum"), rows[i].sums);
+        CHECK_EQ(launches_of(&s, "bwd_zero"), rows[i].zeroed);
+        source_free(&s);
+    }
 }
