@@ -36,6 +36,14 @@ static void check_tensor_names(struct rule *r)
                  ir->maps.tensor[i].name, clash);
         r->ok = false;
     }
+    for (int i = 0; i < ir->maps.n_tensors; i++) {
+        if (!is_argument_of_kind(ir, ir->maps.tensor[i].name))
+            continue;
+        diag_add(r->diag, ir->file[1], ir->maps.tensor[i].line,
+                 "'%s' is an argument that elementwise takes where tensors come in lists; use another name",
+                 ir->maps.tensor[i].name);
+        r->ok = false;
+    }
 }
 
 /* Of an integer result: it is stored as it is. */

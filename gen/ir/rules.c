@@ -52,22 +52,30 @@ void rule_mods(struct rule *r)
         }
 }
 
-/* Where a row value is made; 0: by the prelude. */
+/* Where a row value is made, or the function that hands on a row state as it is; 0: by the prelude. */
 static int final_line(const struct ir *ir, int i)
 {
     const struct ir_fn *fn = ir_results(ir);
     const struct ir_node *n = &ir->node[fn->root[1 + i]];
-    return n->file == 1 ? n->line : 0;
+    const struct ir_at at = n->line > 0 ? (struct ir_at){n->file, n->line} : fn->at;
+    return at.file == 1 ? at.line : 0;
 }
 
-/* What --problem calls something else cannot be said there of a dim or an argument. */
+/* What --problem or a call calls something else cannot be said there of a dim or an argument. */
 static void check_problem_name(struct rule *r, const char *name, int line)
 {
-    static const char *const words[] = {"dtype", "unaligned", "folded", "deterministic"};
+    static const struct {
+        const char *name, *what;
+    } words[] = {{"dtype", "a word of --problem"},
+                 {"unaligned", "a word of --problem"},
+                 {"folded", "a word of --problem"},
+                 {"deterministic", "a word of --problem"},
+                 {"stream", "what calls in Python name the stream by"},
+                 {"context", "what calls in Python name the context by"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(words[i], name) != 0)
+        if (strcmp(words[i].name, name) != 0)
             continue;
-        diag_add(r->diag, r->ir->file[1], line, "'%s' is a word of --problem; use another name", name);
+        diag_add(r->diag, r->ir->file[1], line, "'%s' is %s; use another name", name, words[i].what);
         r->ok = false;
     }
 }
@@ -90,17 +98,31 @@ static bool is_gradient_of(const char *name, const char *of)
     return name[0] == 'd' && strcmp(name + 1, of) == 0;
 }
 
-/* What else of the two passes has the name of a row value: an argument that is always there, an input or the
+static bool is_one_of(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+bool is_argument_of_all(const char *name)
+{
+    static const char *const names[] = {"q",  "k",  "v",  "o",  "x",       "y",         "do", "dq",
+                                        "dk", "dv", "dx", "dy", "q_start", "mask_kept", NULL};
+    return is_one_of(names, name);
+}
+
+bool is_argument_of_kind(const struct ir *ir, const char *name)
+{
+    return is_one_of(kinds[ir->kind].arguments, name);
+}
+
+/* What else of the passes has the name of a row value: an argument that every spec has, an input or the
    gradient of one, the gradient of another row value. NULL: nothing; else a phrase in `text`. */
 static const char *namesake(const struct ir *ir, const char *name, char *text, size_t size)
 {
-    static const char *const taken[] = {"q",        "k",         "v",        "o",       "x",       "y",
-                                        "do",       "dq",        "dk",       "dv",      "dx",      "dy",
-                                        "q_start",  "mask_kept", "cu_q",     "cu_kv",   "used_kv", "pages",
-                                        "kv_start", "len_kv",    "kv_chunk", "kv_step", "h_start", "n_h"};
-    for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
-        if (strcmp(taken[k], name) == 0)
-            return "an argument of every spec";
+    if (is_argument_of_all(name) || is_argument_of_kind(ir, name))
+        return "an argument of every spec";
     for (int k = 0; k < ir->n_inputs; k++) {
         if (strcmp(ir->input[k].name, name) == 0)
             return "an input";

@@ -6,6 +6,7 @@
 #include "gen/lang/slots.h"
 #include "gen/base/diag.h"
 #include "gen/ir/kind.h"
+#include "gen/ir/rules.h"
 #include "runtime/base/base.h"
 
 #include <ctype.h>
@@ -398,11 +399,11 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
         luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name,
                    in->n_dims - 1);
     if (dim_is_taken(ir, name))
-        luaL_error(
-            lua,
-            "input '%s': '%s' is a size or a list of calls with packed sequences, pages or states of a pool; "
-            "give dim %d another name",
-            in->name, name, in->n_dims - 1);
+        luaL_error(lua,
+                   "input '%s': '%s' is a size or an argument of calls with packed sequences, pages, parts "
+                   "or states "
+                   "of a pool; give dim %d another name",
+                   in->name, name, in->n_dims - 1);
     int sym = dim_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);
@@ -480,28 +481,9 @@ static void declare_options(lua_State *lua, struct input *in, int table)
                    in->name);
 }
 
-/* What linear attention takes beside its tensors. */
-static bool is_linear_argument(const struct ir *ir, const char *name)
-{
-    static const char *const reserved[] = {
-        "state",           "norm",       "dstate",    "dnorm",        "state_out",
-        "norm_out",        "dstate_out", "dnorm_out", "cu",           "state_index",
-        "state_out_index", "states",     "norms",     "states_index", NULL};
-    return ir->kind == KIND_LINEAR && is_listed(reserved, name);
-}
-
-static bool is_attention_argument(const struct ir *ir, const char *name)
-{
-    static const char *const reserved[] = {"cu_q",     "cu_kv",   "used_kv", "pages", "kv_start", "len_kv",
-                                           "kv_chunk", "kv_step", "h_start", "n_h",   NULL};
-    return ir->kind == KIND_ATTENTION && is_listed(reserved, name);
-}
-
 /* Stack: 1 name, 2 the tagged table. Run under trace_pcall. */
 static int declare_input(lua_State *lua)
 {
-    static const char *const reserved[] = {"q",  "k",  "v",  "o",  "x",       "y",         "do", "dq",
-                                           "dk", "dv", "dx", "dy", "q_start", "mask_kept", NULL};
     struct tracer *t = tracer_of(lua);
     struct ir *ir = t->ir;
     const char *name = lua_tostring(lua, 1);
@@ -512,22 +494,16 @@ static int declare_input(lua_State *lua)
         line = (int)lua_tointeger(lua, -1);
     }
     t->function = (struct ir_at){FILE_SPEC, line};
-    if (!is_identifier(name) || is_listed(reserved, name))
+    if (!is_identifier(name) || is_argument_of_all(name))
         return luaL_error(lua,
                           "inputs: '%s' cannot be the name of an input (a word of letters, digits and _, not "
                           "q k v o x y or a gradient of them, which are arguments of every call)",
                           name);
-    if (is_attention_argument(ir, name))
-        return luaL_error(
-            lua,
-            "inputs: '%s' cannot be the name of an input: it is an argument that attention takes "
-            "where it is given",
-            name);
-    if (is_linear_argument(ir, name))
+    if (is_argument_of_kind(ir, name))
         return luaL_error(lua,
-                          "inputs: '%s' cannot be the name of an input: it is an argument that "
-                          "linear_attention takes where it is given",
-                          name);
+                          "inputs: '%s' cannot be the name of an input: it is an argument that %s takes "
+                          "where it is given",
+                          name, kinds[ir->kind].name);
     if (!tagged)
         return luaL_error(lua, "input '%s' must be tensor(dtype, dims...) or scalar(dtype)", name);
     struct input *in = &ir->input[ir->n_inputs];

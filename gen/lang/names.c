@@ -3,6 +3,7 @@
  * not listed, what is tagged, which dim a name is.
  */
 #include "gen/lang/slots.h"
+#include "gen/ir/rules.h"
 #include "gen/ir/spec.h"
 
 #include <stdio.h>
@@ -97,18 +98,12 @@ bool dim_is_taken(const struct ir *ir, const char *name)
     static const struct {
         const char *name;
         enum kind kind;
-    } TAKEN[] = {
-        {"seqs", KIND_ATTENTION},         {"page", KIND_ATTENTION},     {"most", KIND_ATTENTION},
-        {"pool", KIND_ATTENTION},         {"pages", KIND_ATTENTION}, /* this and those below: arguments,
-                                                                        which a problem names, too */
-        {"cu_q", KIND_ATTENTION},         {"cu_kv", KIND_ATTENTION},    {"used_kv", KIND_ATTENTION},
-        {"slots", KIND_LINEAR},           {"cu", KIND_LINEAR},          {"state_index", KIND_LINEAR},
-        {"state_out_index", KIND_LINEAR}, {"kept", KIND_LINEAR},        {"states", KIND_LINEAR},
-        {"norms", KIND_LINEAR},           {"states_index", KIND_LINEAR}};
+    } TAKEN[] = {{"seqs", KIND_ATTENTION}, {"page", KIND_ATTENTION}, {"most", KIND_ATTENTION},
+                 {"pool", KIND_ATTENTION}, {"slots", KIND_LINEAR},   {"kept", KIND_LINEAR}};
     for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++)
         if (TAKEN[i].kind == ir->kind && strcmp(TAKEN[i].name, name) == 0)
             return true;
-    return false;
+    return is_argument_of_kind(ir, name); /* a problem names arguments, too */
 }
 
 int dim_sym(struct ir *ir, const char *name)

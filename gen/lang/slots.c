@@ -418,12 +418,9 @@ static void read_values(struct tracer *t, int slots)
     lua_pop(t->lua, 1);
 }
 
-static bool is_of_pair(const struct input *in)
+static bool is_by_element(const struct input *in)
 {
-    static const char *const NAME[] = {"q2", "k2", "dq2", "dk2"};
     bool found = false;
-    for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++)
-        found |= strcmp(in->name, NAME[i]) == 0;
     for (int d = 0; d < in->n_dims; d++)
         found |= in->dim[d].sym == SYM_D;
     return found;
@@ -442,8 +439,9 @@ static void read_pair(struct tracer *t, int slots)
         slot_mistake(t, "qk2 = true goes without query_mod; modify q and q2 before the call (key_mod is of k "
                         "alone, and not of k2)");
     for (int i = 0; ir->qk2 && i < ir->n_inputs; i++)
-        if (is_of_pair(&ir->input[i]))
-            slot_mistake(t, "qk2 = true goes without the input '%s', whose name or dim 'd' is that of a pair",
+        if (is_by_element(&ir->input[i]))
+            slot_mistake(t,
+                         "qk2 = true goes without the input '%s', whose dim 'd' may be that of either pair",
                          ir->input[i].name);
     lua_pop(t->lua, 1);
 }

@@ -29,7 +29,7 @@ const char *lang_dim_name(const struct ir *ir, const struct sig_dim *dim, char *
 int dim_sym(struct ir *ir, const char *name);
 /* The same of a dim that there is; -1: there is none. */
 int dim_find(const struct ir *ir, const char *name);
-/* Is it a size of this kind's calls that no input may have? */
+/* Is it a size or an argument of this kind's calls, which no dim of an input is? */
 bool dim_is_taken(const struct ir *ir, const char *name);
 
 /* ---- constants.c ---- */

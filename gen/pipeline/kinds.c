@@ -24,9 +24,21 @@ static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod",  "key_mod
                                             "output_mod", "read_first", "updates", "query_heads",
                                             NULL};
 
+static const char *const ATTENTION_ARGUMENTS[] = {
+    "q2",     "k2",        "dq2",      "dk2",         "cu_q",    "cu_kv",   "used_kv",
+    "pages",  "kv_start",  "len_kv",   "kv_chunk",    "kv_step", "h_start", "n_h",
+    "part_o", "part_rows", "merged_o", "merged_rows", NULL};
+static const char *const NO_ARGUMENTS[] = {NULL};
+static const char *const ELEMENTWISE_ARGUMENTS[] = {"lengths", NULL};
+static const char *const LINEAR_ARGUMENTS[] = {
+    "state",           "norm",       "dstate",    "dnorm",        "state_out",
+    "norm_out",        "dstate_out", "dnorm_out", "cu",           "state_index",
+    "state_out_index", "states",     "norms",     "states_index", NULL};
+
 const struct kind_row kinds[KIND_COUNT] = {
     [KIND_ATTENTION] = {.name = "attention",
                         .slots = ATTENTION_SLOTS,
+                        .arguments = ATTENTION_ARGUMENTS,
                         .operand = "q",
                         .result = "o",
                         .tiles = true,
@@ -57,6 +69,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                         .proofs = &attention_proofs},
     [KIND_ROWWISE] = {.name = "rowwise",
                       .slots = ROWWISE_SLOTS,
+                      .arguments = NO_ARGUMENTS,
                       .operand = "x",
                       .result = "y",
                       .trace = trace_rowwise,
@@ -78,6 +91,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                       .proofs = &rowwise_proofs},
     [KIND_ELEMENTWISE] = {.name = "elementwise",
                           .slots = ELEMENTWISE_SLOTS,
+                          .arguments = ELEMENTWISE_ARGUMENTS,
                           .many = true,
                           .points = true,
                           .no_scans = ": points come in any order",
@@ -97,6 +111,7 @@ const struct kind_row kinds[KIND_COUNT] = {
                           .proofs = &elementwise_proofs},
     [KIND_LINEAR] = {.name = "linear_attention",
                      .slots = LINEAR_FIELDS,
+                     .arguments = LINEAR_ARGUMENTS,
                      .operand = "q",
                      .result = "o",
                      .recurrent = true,

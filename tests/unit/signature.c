@@ -5,6 +5,7 @@
 #include "gen/gen.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void signature_of(const char *text, lathe_pass pass, struct signature *out)
@@ -206,4 +207,53 @@ TEST(a_set_has_no_argument_that_there_is_not)
     CHECK(arg_in(UINT64_MAX, 63));
     CHECK(!arg_in(UINT64_MAX, -1));
     CHECK(!arg_in(arg_bit(3), 4));
+}
+
+/* Is a spec right with one more field? */
+static bool is_right_with(const char *spec, const char *field)
+{
+    char text[512];
+    struct diag *diag = calloc(1, sizeof *diag);
+    CHECK(diag != NULL);
+    snprintf(text, sizeof text, "%s%s }", spec, field);
+    struct ir *ir = spec_load("test.lua", text, strlen(text), diag);
+    const bool right = ir != NULL;
+    ir_free(ir);
+    free(diag);
+    return right;
+}
+
+static bool takes_input(const char *spec, const char *name)
+{
+    char field[NAME_MAX_BYTES + 48];
+    snprintf(field, sizeof field, "inputs = { %s = scalar('f32') }", name);
+    return is_right_with(spec, field);
+}
+
+/* What some pass takes is found by its name: an input that had it would be taken for that. */
+TEST(no_input_has_the_name_of_an_argument)
+{
+    static const char *const specs[] = {
+        "return attention { mask_mod = causal, ",
+        "return attention { qk2 = true, ",
+        "return linear_attention { decay = function(at) return -0.5 end, ",
+        "return rowwise { forward = function(v, at, x) return v end, ",
+        "return elementwise { over = { 'n' }, list = true, operands = { a = tensor('f32', 'n') },\n"
+        "  results = { c = tensor('f32', 'n') }, forward = function(v) return { c = 2.0 * v.a } end, ",
+    };
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        char without[512];
+        int seen = 0;
+        snprintf(without, sizeof without, "%s }", specs[i]);
+        CHECK(takes_input(specs[i], "harmless"));
+        for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++) {
+            struct signature s;
+            signature_of(without, (lathe_pass)pass, &s);
+            for (int k = 0; k < s.n_args; k++, seen++)
+                if (takes_input(specs[i], s.arg[k].name))
+                    fprintf(stderr, "%s: an input may have the name %s\n", s.kind, s.arg[k].name),
+                        CHECK(false);
+        }
+        CHECK(seen > 2);
+    }
 }

@@ -1,5 +1,5 @@
-return attention { -- error: qk2 = true goes without the input 'q2', whose name or dim 'd' is that of a pair
+return attention { -- error: qk2 = true goes without the input 'weight', whose dim 'd' may be that of either pair
   qk2 = true,
-  inputs = { q2 = tensor("f32", "h") },
-  score_mod = function(s, at, x) return s + x.q2(at.h) end,
+  inputs = { weight = tensor("f32", "h", "d") },
+  key_mod = function(k, at, x) return k * x.weight(at.h_kv, at.i) end,
 }
