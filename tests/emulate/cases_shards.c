@@ -5,6 +5,8 @@
  */
 #include "cases.h"
 
+#include <string.h>
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 static const struct inline_spec SPECS[] = {
@@ -25,6 +27,19 @@ static const struct inline_spec SPECS[] = {
      "return attention { mask_mod = function(at) return ge(at.kv, 110) & lt(at.kv, at.len_kv - 190) end }\n"},
 };
 enum { BETWEEN = 6 };
+
+static const char BY_HEAD[] =
+    "return attention { mask_mod = causal,\n"
+    "  inputs = { row = tensor('f32', 'b', 'h', 'q', { grad = true }), gain = tensor('f32', 'h', { grad = "
+    "true }),\n"
+    "    key_gain = tensor('f32', 'h_kv', { grad = true }) },\n"
+    "  score_mod = function(s, at, x)\n"
+    "    return s * (1 + 0.2 * x.gain(at.h) * x.key_gain(at.h_kv)) + 0.2 * x.row(at.b, at.h, at.row) end }\n";
+static const char BY_KEY[] = "return attention { mask_mod = causal,\n"
+                             "  inputs = { of_all = tensor('f32', 'b', 'kv', { grad = true }), of_head = "
+                             "tensor('f32', 'h', 'kv', { grad = true }) },\n"
+                             "  score_mod = function(s, at, x) return s + 0.2 * x.of_all(at.b, at.kv) + 0.2 "
+                             "* x.of_head(at.h, at.kv) end }\n";
 
 static const char *const FORWARD[] = {NULL, "attention_fwd_sm90", "attention_decode"};
 static const char *const BACKWARD[] = {NULL, "attention_bwd_sm90", "attention_bwd_wide_sm90"};
@@ -150,6 +165,43 @@ static void add_packed(struct case_list *list)
     }
 }
 
+/* Gradients that have all heads and all keys, of calls in which sequences have a part of them: keys in use of
+   a cache, pages, packed sequences, which alone Hopper's kernels take. */
+static void add_gradients(struct case_list *list)
+{
+    static const struct {
+        const char *group, *name, *text, *without;
+        int kernel, seqs, q, kv, page;
+    } FORM[] = {
+        {"shards_varlen", "by_head", BY_HEAD, " cu_q cu_kv ", 0, 3, 20, 150, 0},
+        {"shards_varlen", "by_key", BY_KEY, " cu_q cu_kv ", 0, 3, 20, 150, 0},
+        {"chunks_paged", "by_head", BY_HEAD, " cu_q cu_kv ", 0, 3, 20, 144, 16},
+        {"shards_varlen", "by_head", BY_HEAD, " used_kv ", 0, 4, 120, 400, 0},
+        {"shards_varlen", "by_head", BY_HEAD, " used_kv ", 1, 4, 120, 400, 0},
+        {"shards_varlen", "by_head", BY_HEAD, " used_kv ", 2, 4, 120, 400, 0},
+    };
+    for (int i = 0; i < COUNT(FORM); i++) {
+        const int d = FORM[i].kernel == 2 ? 192 : 64;
+        struct test_case c = case_of_attention(FORM[i].group, FORM[i].name, FORM[i].text,
+                                               FORM[i].kernel > 0 ? LATHE_BF16 : LATHE_F32, d, d,
+                                               FORM[i].kernel > 0 ? 90 : 80);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = BACKWARD[FORM[i].kernel];
+        set_part(&c, 0);
+        c.dim[SYM_B] = strstr(FORM[i].without, "cu_q") ? FORM[i].seqs : 1;
+        c.dim[SYM_SEQS] = FORM[i].seqs;
+        c.dim[SYM_Q] = FORM[i].q;
+        c.dim[SYM_KV] = FORM[i].kv;
+        if (FORM[i].page > 0) {
+            c.dim[SYM_PAGE] = FORM[i].page;
+            c.dim[SYM_MOST] = FORM[i].kv / FORM[i].page;
+            c.dim[SYM_POOL] = FORM[i].seqs * c.dim[SYM_MOST] + 3;
+        }
+        c.without = FORM[i].without;
+        case_add(list, &c);
+    }
+}
+
 void group_shards(struct case_list *list)
 {
     for (int spec = 0; spec < COUNT(SPECS); spec++)
@@ -165,4 +217,5 @@ void group_shards(struct case_list *list)
         }
     add_chunks_in_pages(list);
     add_packed(list);
+    add_gradients(list);
 }

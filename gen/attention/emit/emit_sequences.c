@@ -199,12 +199,10 @@ void emit_enter_dq(struct params *p, const struct emitter *e, bool queries)
     text_add(p->out, "    }\n");
 }
 
-/* Of a gradient; what has none of tokens has one for each sequence, and not for each batch. */
+/* Of a gradient, as the call has it: what has no tokens has one for each sequence, and not for each batch;
+   where a call has a part of the keys or heads it is of all. */
 struct sig_dim gradient_dim(const struct emitter *e, int input, int d)
 {
-    struct sig_dim dim =
-        has_sequences(e) ? e->sig->arg[gradient_of_input(e, input)].dim[d] : e->w->input[input].dim[d];
-    if (e->problem->paged && dim.paged != SYM_ONE)
-        dim.sym = dim.paged;
-    return dim;
+    return has_sequences(e) ? lathe__dim_here(e->problem, e->sig->arg[gradient_of_input(e, input)].dim[d])
+                            : e->w->input[input].dim[d];
 }
