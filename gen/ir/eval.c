@@ -260,40 +260,24 @@ static bool run_load(struct eval_env *env, int node)
 
 /* ---- inner nodes ----------------------------------------------------------------------------- */
 
-static bool fail_integer(struct eval_env *env, int node, const double *a)
-{
-    const struct ir_node *n = &env->ir->node[node];
-    return fail(env, node, "integer division by zero: %.0f %s 0", a[0], ir_op_name(n->op));
-}
-
 static bool run_op(struct eval_env *env, int node)
 {
     const struct ir_node *n = &env->ir->node[node];
     const enum ir_op op = (enum ir_op)n->op;
-    const enum ir_type type = (enum ir_type)n->type;
-    const double *from[IR_MAX_ARGS] = {NULL};
-    size_t step[IR_MAX_ARGS] = {0};
-    const int n_args = n->n_args;
-    for (int k = 0; k < n_args; k++) {
-        from[k] = env->value[n->arg[k]];
-        step[k] = along_axis(env, n->arg[k]) ? 1 : 0;
+    const double *from[IR_MAX_ARGS];
+    size_t step[IR_MAX_ARGS];
+    for (int k = 0; k < IR_MAX_ARGS; k++) {
+        const int arg = n->arg[k < n->n_args ? k : 0]; /* what it does not have is not looked at */
+        from[k] = env->value[arg];
+        step[k] = along_axis(env, arg) ? 1 : 0;
     }
     const size_t count = width(env, node);
-    scalar_fn *const apply = scalar_function(op, type);
     double *out = env->value[node];
-    double a[IR_MAX_ARGS] = {0.0};
-    for (size_t j = 0; j < count; j++) {
-        for (int k = 0; k < n_args; k++) {
-            a[k] = *from[k];
-            from[k] += step[k];
-        }
-        out[j] = apply(a);
-        if (type != TYPE_I32)
-            continue;
-        out[j] = scalar_as_type(type, out[j]);
-        if (isnan(out[j]))
-            return fail_integer(env, node, a);
-    }
+    scalar_function(op, (enum ir_type)n->type)(out, count, from, step);
+    const size_t whole = n->type == TYPE_I32 ? scalar_wrap(out, count) : count;
+    if (whole < count)
+        return fail(env, node, "integer division by zero: %.0f %s 0", from[0][whole * step[0]],
+                    ir_op_name(op));
     if (op == OP_DETACH && env->tape && !eval_tape_run(env->tape, out, count))
         return fail(env, -1, "out of memory for what detach() gives");
     return true;

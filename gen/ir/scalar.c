@@ -69,7 +69,7 @@ static double normal_cdf(double x)
     return 0.5 * erfc(-x * sqrt(0.5));
 }
 
-/* What an op makes of its operands, integers not yet checked. */
+/* What an op makes of its operands, integers not yet wrapped. */
 // clang-format off
 #define FUNCTIONS(ROW) \
     ROW(ADD,     a[0] + a[1]) \
@@ -128,26 +128,30 @@ static double normal_cdf(double x)
     ROW(SHR,     shifted(a[0], -a[1]))
 // clang-format on
 
-#define DEFINE(op, value)                                                                                    \
-    static double apply_##op(const double *a)                                                                \
+/* A loop of its own for each op: a call for every element of an array would take longer than the op. */
+#define LOOP(name, value)                                                                                    \
+    static void name(double *out, size_t n, const double *const *from, const size_t *step)                   \
     {                                                                                                        \
-        return value;                                                                                        \
+        for (size_t j = 0; j < n; j++) {                                                                     \
+            double a[IR_MAX_ARGS];                                                                           \
+            for (int k = 0; k < IR_MAX_ARGS; k++)                                                            \
+                a[k] = from[k][j * step[k]];                                                                 \
+            out[j] = value;                                                                                  \
+        }                                                                                                    \
     }
+#define DEFINE(op, value) LOOP(apply_##op, value)
 FUNCTIONS(DEFINE)
 #undef DEFINE
-
-#define DEFINE(op, value)                                                                                    \
-    static double integer_##op(const double *a)                                                              \
-    {                                                                                                        \
-        return value;                                                                                        \
-    }
+#define DEFINE(op, value) LOOP(integer_##op, value)
 INTEGER_FUNCTIONS(DEFINE)
 #undef DEFINE
 
-static double apply_none(const double *a)
+static void apply_none(double *out, size_t n, const double *const *from, const size_t *step)
 {
-    (void)a;
-    return (double)NAN;
+    (void)from;
+    (void)step;
+    for (size_t j = 0; j < n; j++)
+        out[j] = (double)NAN;
 }
 
 scalar_fn *scalar_function(enum ir_op op, enum ir_type type)
@@ -160,17 +164,30 @@ scalar_fn *scalar_function(enum ir_op op, enum ir_type type)
 #undef ENTRY
     if (type == TYPE_I32 && integers[op])
         return integers[op];
-    return table[op] ? table[op] : apply_none; /* leaves and reductions have no scalar form */
+    return table[op] ? table[op] : apply_none;
 }
 
-double scalar_as_type(enum ir_type type, double v)
+size_t scalar_wrap(double *v, size_t n)
 {
-    if (type != TYPE_I32)
-        return v;
-    return isfinite(v) ? wrapped((uint64_t)(int64_t)v) : (double)NAN; /* division by 0 */
+    for (size_t j = 0; j < n; j++) {
+        if (!isfinite(v[j])) {
+            v[j] = (double)NAN;
+            return j;
+        }
+        v[j] = wrapped((uint64_t)(int64_t)v[j]);
+    }
+    return n;
 }
 
 double scalar_op(enum ir_op op, enum ir_type type, const double *arg)
 {
-    return scalar_as_type(type, scalar_function(op, type)(arg));
+    static const size_t step[IR_MAX_ARGS]; /* zeros: one set */
+    const double *from[IR_MAX_ARGS];
+    double result = 0.0;
+    for (int k = 0; k < IR_MAX_ARGS; k++)
+        from[k] = k < ir_op_arity((int)op) ? &arg[k] : arg;
+    scalar_function(op, type)(&result, 1, from, step);
+    if (type == TYPE_I32)
+        scalar_wrap(&result, 1);
+    return result;
 }

@@ -2,6 +2,7 @@
  * recurrence.c: linear attention token by token, in double precision: the definition that every kernel and
  * every chunked form is compared with. In: tokens after their mods. Out: states and o. Nothing is allocated.
  */
+#include "gen/host/rows.h"
 #include "gen/linear/host.h"
 
 #include <math.h>
@@ -14,13 +15,14 @@ static void decay(const struct linear_tokens *x, int64_t t, double *s, double *z
         return;
     const double *g = x->decay + t * linear_decays(x);
     const bool columns = x->form == DECAY_VALUE;
+    double kept = exp(g[0]);
     for (int j = 0; j < x->d_v && columns; j++)
         x->value[j] = exp(g[j]);
     for (int i = 0; i < x->d; i++) {
-        const double row = columns ? 1 : exp(g[x->form == DECAY_KEY ? i : 0]);
-        z[i] *= row;
+        kept = x->form == DECAY_KEY ? exp(g[i]) : kept;
+        z[i] *= columns ? 1 : kept;
         for (int j = 0; j < x->d_v; j++)
-            s[i * x->d_v + j] *= columns ? x->value[j] : row;
+            s[i * x->d_v + j] *= columns ? x->value[j] : kept;
     }
 }
 
@@ -35,8 +37,7 @@ static void look(const struct linear_tokens *x, int64_t t, const double *s)
     const double *a = linear_reader(x, t);
     memset(x->seen, 0, (size_t)x->d_v * sizeof *x->seen);
     for (int i = 0; i < x->d && linear_looks(x); i++)
-        for (int j = 0; j < x->d_v; j++)
-            x->seen[j] += a[i] * s[i * x->d_v + j];
+        row_add(x->seen, a[i], s + i * x->d_v, x->d_v);
 }
 
 void linear_prepare(const struct linear_tokens *x, int64_t t, double *s, double *z)
@@ -62,8 +63,9 @@ void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z)
     const double *b = linear_adds_seen(x) ? x->writer + t * x->d : NULL;
     for (int i = 0; i < x->d; i++) {
         z[i] += k[i];
-        for (int j = 0; j < x->d_v; j++)
-            s[i * x->d_v + j] += k[i] * x->value[j] + (b ? b[i] * x->seen[j] : 0);
+        row_add(s + i * x->d_v, k[i], x->value, x->d_v);
+        if (b)
+            row_add(s + i * x->d_v, b[i], x->seen, x->d_v);
     }
 }
 
@@ -85,8 +87,7 @@ double linear_read(const struct linear_tokens *x, int64_t t, const double *s, co
     for (int i = 0; i < x->d; i++) {
         keys += q[i] * z[i];
         own += x->bonus ? q[i] * x->bonus[i] * k[i] : 0;
-        for (int j = 0; j < x->d_v; j++)
-            o[j] += x->scale * q[i] * s[i * x->d_v + j];
+        row_add(o, x->scale * q[i], s + i * x->d_v, x->d_v);
     }
     const double divisor = x->normalise ? x->scale * (keys + own) + LEAST : 1;
     for (int j = 0; j < x->d_v; j++)

@@ -4,6 +4,7 @@
  * the token's q, k, v and slots as the recurrence takes them, and of the state before it. Nothing is
  * allocated.
  */
+#include "gen/host/rows.h"
 #include "gen/linear/host.h"
 
 #include <math.h>
@@ -15,11 +16,8 @@ static void read_state_back(const struct linear_tokens *x, int64_t t, const doub
 {
     const double *q = x->q + t * x->d;
     for (int i = 0; i < x->d; i++) {
-        double sum = ddivisor * z[i];
-        for (int j = 0; j < x->d_v; j++) {
-            sum += s[i * x->d_v + j] * dnum[j];
-            b->ds[i * x->d_v + j] += x->scale * q[i] * dnum[j];
-        }
+        const double sum = ddivisor * z[i] + row_dot(s + i * x->d_v, dnum, x->d_v);
+        row_add(b->ds + i * x->d_v, x->scale * q[i], dnum, x->d_v);
         b->dz[i] += x->scale * q[i] * ddivisor;
         b->dq[i] += x->scale * sum;
         b->scale += q[i] * sum;
@@ -68,11 +66,10 @@ static void added_back(const struct linear_tokens *x, const double *under, const
                        double *dunder, const struct linear_back *b)
 {
     memset(dwhat, 0, (size_t)x->d_v * sizeof *dwhat);
-    for (int i = 0; i < x->d; i++)
-        for (int j = 0; j < x->d_v; j++) {
-            dunder[i] += b->ds[i * x->d_v + j] * what[j];
-            dwhat[j] += under[i] * b->ds[i * x->d_v + j];
-        }
+    for (int i = 0; i < x->d; i++) {
+        dunder[i] += row_dot(b->ds + i * x->d_v, what, x->d_v);
+        row_add(dwhat, under[i], b->ds + i * x->d_v, x->d_v);
+    }
 }
 
 /* Of the addition of x->value under the key or b, and of x->seen under b: to dvalue, dseen, k and b. */
@@ -100,11 +97,36 @@ static void look_back(const struct linear_tokens *x, int64_t t, const double *s,
 {
     const double *a = linear_reader(x, t);
     double *da = x->reader ? b->reader : b->dk;
-    for (int i = 0; i < x->d && linear_looks(x); i++)
+    for (int i = 0; i < x->d && linear_looks(x); i++) {
+        da[i] += row_dot(s + i * x->d_v, b->dseen, x->d_v);
+        row_add(b->ds + i * x->d_v, a[i], b->dseen, x->d_v);
+    }
+}
+
+/* x->value is scratch by now. */
+static void decay_of_columns_back(const struct linear_tokens *x, const double *g, struct linear_back *b)
+{
+    for (int j = 0; j < x->d_v; j++)
+        x->value[j] = exp(g[j]);
+    for (int i = 0; i < x->d; i++)
         for (int j = 0; j < x->d_v; j++) {
-            da[i] += s[i * x->d_v + j] * b->dseen[j];
-            b->ds[i * x->d_v + j] += a[i] * b->dseen[j];
+            b->decay[j] += b->ds[i * x->d_v + j] * b->decayed[i * x->d_v + j];
+            b->ds[i * x->d_v + j] *= x->value[j];
         }
+}
+
+static void decay_of_rows_back(const struct linear_tokens *x, const double *g, struct linear_back *b)
+{
+    double kept = exp(g[0]);
+    for (int i = 0; i < x->d; i++) {
+        const int at = x->form == DECAY_KEY ? i : 0;
+        double *ds = b->ds + i * x->d_v;
+        kept = x->form == DECAY_KEY ? exp(g[i]) : kept;
+        b->decay[at] += row_dot(ds, b->decayed + i * x->d_v, x->d_v) + b->dz[i] * b->z_decayed[i];
+        b->dz[i] *= kept;
+        for (int j = 0; j < x->d_v; j++)
+            ds[j] *= kept;
+    }
 }
 
 static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
@@ -112,19 +134,10 @@ static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_b
     if (linear_decays(x) == 0)
         return;
     const double *g = x->decay + t * linear_decays(x);
-    const bool columns = x->form == DECAY_VALUE;
-    for (int i = 0; i < x->d; i++) {
-        const int row = x->form == DECAY_KEY ? i : 0;
-        for (int j = 0; j < x->d_v; j++) {
-            const int at = columns ? j : row;
-            b->decay[at] += b->ds[i * x->d_v + j] * b->decayed[i * x->d_v + j];
-            b->ds[i * x->d_v + j] *= exp(g[at]);
-        }
-        if (columns)
-            continue;
-        b->decay[row] += b->dz[i] * b->z_decayed[i];
-        b->dz[i] *= exp(g[row]);
-    }
+    if (x->form == DECAY_VALUE)
+        decay_of_columns_back(x, g, b);
+    else
+        decay_of_rows_back(x, g, b);
 }
 
 /* Of linear_taken: from dvalue to v. */

@@ -10,11 +10,6 @@
 
 #include <string.h>
 
-bool tensor_is(const struct tensor *t, const char *name)
-{
-    return strcmp(t->name, name) == 0;
-}
-
 /* Elements of tensor i of a list: empty ones, parts of a vector, of a tile, several tiles. */
 int64_t tensor_list_length(int64_t i)
 {

@@ -7,6 +7,7 @@
 #include "gen/attention/columns.h"
 #include "gen/attention/host/host_parts.h"
 #include "gen/attention/sequences.h"
+#include "gen/host/rows.h"
 #include "gen/host/vectors.h"
 
 #include <math.h>
@@ -220,19 +221,6 @@ static lathe_status find_live(struct host_head *head, lathe_error *err)
     return LATHE_OK;
 }
 
-/* Four sums side by side: one would wait for its own last addition. */
-static double dot(const double *a, const double *b, int n)
-{
-    double sum[4] = {0.0};
-    int i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int k = 0; k < 4; k++)
-            sum[k] += a[i + k] * b[i + k];
-    for (; i < n; i++)
-        sum[0] += a[i] * b[i];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 /* Kernels have scores in f32, whatever score_mod makes of them: a score beside a mask value of -1e9 has lost
    its digits, and a row that such values cover whole has equal weights. f64, which no kernel has, keeps them.
  */
@@ -248,7 +236,7 @@ static lathe_status score_pairs(struct host_head *head, lathe_error *err)
 {
     const struct ir_fn *score = &head->call->ir->score;
     for (int64_t j = 0; j < head->n_live; j++) {
-        head->qk[j] = dot(head->q, head->k + head->live[j] * head->d, head->d);
+        head->qk[j] = row_dot(head->q, head->k + head->live[j] * head->d, head->d);
         head->scaled[j] = head->scale * head->qk[j];
     }
     head->pair.n = (int)head->n_live;

@@ -8,6 +8,7 @@
 #include "gen/attention/sequences.h"
 #include "gen/attention/whole_row.h"
 #include "gen/base/diag.h"
+#include "gen/host/rows.h"
 #include "gen/host/vectors.h"
 
 #include <math.h>
@@ -105,8 +106,7 @@ static lathe_status output_again(struct row_gradient *a, lathe_error *err)
     double *o = head->vector.stage[0];
     memset(o, 0, (size_t)head->d_v * sizeof *o);
     for (int64_t j = 0; j < head->n_live && status == LATHE_OK; j++)
-        for (int e = 0; e < head->d_v; e++)
-            o[e] += a->weight[j] * factor * head->v[head->live[j] * head->d_v + e];
+        row_add(o, a->weight[j] * factor, head->v + head->live[j] * head->d_v, head->d_v);
     return status;
 }
 
@@ -114,11 +114,8 @@ static lathe_status output_again(struct row_gradient *a, lathe_error *err)
 static void weight_seeds(const struct row_gradient *a)
 {
     const struct host_head *head = &a->head;
-    for (int64_t j = 0; j < head->n_live; j++) {
-        a->dw[j] = 0;
-        for (int e = 0; e < head->d_v; e++)
-            a->dw[j] += a->grad[e] * head->v[head->live[j] * head->d_v + e];
-    }
+    for (int64_t j = 0; j < head->n_live; j++)
+        a->dw[j] = row_dot(a->grad, head->v + head->live[j] * head->d_v, head->d_v);
 }
 
 /* dv' += w do; dk' += ds q'; a->grad becomes dq' = sum ds k'. */
@@ -126,14 +123,11 @@ static void pair_products(const struct row_gradient *a)
 {
     const struct host_head *head = &a->head;
     for (int64_t j = 0; j < head->n_live; j++)
-        for (int e = 0; e < head->d_v; e++)
-            a->dv_sum[head->live[j] * head->d_v + e] += a->weight[j] * a->grad[e];
+        row_add(a->dv_sum + head->live[j] * head->d_v, a->weight[j], a->grad, head->d_v);
     memset(a->grad, 0, (size_t)head->d * sizeof *a->grad);
     for (int64_t j = 0; j < head->n_live; j++) {
-        for (int e = 0; e < head->d; e++) {
-            a->grad[e] += a->ds[j] * head->k[head->live[j] * head->d + e];
-            a->dk_sum[head->live[j] * head->d + e] += a->ds[j] * head->q[e];
-        }
+        row_add(a->grad, a->ds[j], head->k + head->live[j] * head->d, head->d);
+        row_add(a->dk_sum + head->live[j] * head->d, a->ds[j], head->q, head->d);
     }
 }
 
