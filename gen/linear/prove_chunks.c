@@ -369,17 +369,14 @@ struct stretch { /* of the tokens of a call */
 /* The tokens of an argument that are a part's: the same memory. */
 static void slice(const struct sig_arg *a, struct stretch part, lathe_arg *t, int64_t *shape, int64_t *stride)
 {
-    int along = -1;
-    for (int d = 0; d < a->ndim; d++)
-        along = a->dim[d].sym == SYM_T && a->dim[d].literal == 0 ? d : along;
-    if (along < 0)
-        return;
+    int64_t before = 0; /* elements */
     for (int d = 0; d < t->ndim; d++) {
-        shape[d] = d == along ? part.n * lathe__times(a->dim[d]) : t->shape[d];
+        const bool along = a->dim[d].sym == SYM_T && a->dim[d].literal == 0;
+        shape[d] = along ? part.n * lathe__times(a->dim[d]) : t->shape[d];
         stride[d] = tensor_stride(t, d);
+        before += along ? part.first * lathe__times(a->dim[d]) * stride[d] : 0;
     }
-    t->data = (char *)t->data +
-              part.first * lathe__times(a->dim[along]) * stride[along] * (int64_t)lathe_dtype_size(t->dtype);
+    t->data = (char *)t->data + before * (int64_t)lathe_dtype_size(t->dtype);
     t->shape = shape;
     t->strides = stride;
 }

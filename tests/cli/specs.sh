@@ -174,6 +174,10 @@ expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check 
     --problem kv=49,leaves=4 --set wide=4
 # one batch that is asked for is no packed sequences; each sequence has a state; an end of a range is a number like others
 expect 0 'steps = whole            ok' '' "$LATHE" check simple_gla --problem b=1,t=6
+cat >twice.lua <<'LUA'
+return linear_attention { inputs = { g = tensor("f32", "b", "t", "h", "t") }, decay = function(at, x) return -exp(x.g(at.b, at.t, at.h, at.t)) end }
+LUA
+expect 0 'steps = whole            ok' '' "$LATHE" check twice.lua --problem b=1,t=6 # a part has less of both dims
 expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output \
     state_out=state.npy
 expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear --input state=state.npy
