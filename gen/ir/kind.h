@@ -27,7 +27,7 @@ struct kind_row {
     /* What calls take in one pass or another, beside what a spec declares and the tensors that every kind has
        the names of (rules.h: is_argument_of_all), up to a NULL: nothing that is declared has such a name. */
     const char *const *arguments;
-    bool many;                /* the constructor's table may also be a list of such tables */
+    bool many; /* the constructor's table may also be a list of such tables */
     /* What stages that all kinds share ask. */
     const char *operand; /* the tensor that values are made of, and the one that */
     const char *result;  /* they become: "q", "o"; NULL: the spec names its own */
