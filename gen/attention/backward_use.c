@@ -247,18 +247,19 @@ bool backward_sums_fit(const struct ir *ir, const struct backward *b, const stru
         const struct input *in = &ir->input[i];
         bool rows = false;
         bool keys = false;
+        bool part = false; /* the call has some of the heads or keys that the input is of */
         for (int d = 0; d < in->n_dims; d++) {
             rows |= in->dim[d].sym == SYM_Q;
             keys |= in->dim[d].sym == SYM_KV || in->dim[d].sym == SYM_ALL_KV;
+            part |= in->dim[d].sym == SYM_ALL_KV || in->dim[d].sym == SYM_ALL_H;
         }
         if (!wanted->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
             continue;
         snprintf(
             why, WHY_BYTES,
-            "deterministic: the gradient of '%s' has an element for every pair, to which several add (of "
-            "each batch or head, "
-            "say): sums without an order take 48 bytes each. Give it dims b, h, q and kv, or leave d%s out",
-            in->name, in->name);
+            "deterministic: the gradient of '%s' has an element for every pair, to which several add "
+            "(of each batch or head, say): sums without an order take 48 bytes each. %s, or leave d%s out",
+            in->name, part ? "Give all heads and keys to one call" : "Give it dims b, h, q and kv", in->name);
         return false;
     }
     return true;

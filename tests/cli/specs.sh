@@ -160,6 +160,14 @@ expect 0 'template' '' "$LATHE" explain causal --problem d=64,dlse=f32
 expect 0 'rate' '' "$LATHE" run causal --device host --problem q=4,d=8,dlse=f32
 expect 0 'gradients' '' "$LATHE" check causal --problem dlse=f32
 expect 2 '' "problem: unknown name 'dlze'" "$LATHE" gen causal --problem dlze=f32 --arch sm_80 -o no.cu
+cat >pairs.lua <<'LUA'
+return attention { inputs = { shared = tensor("f32", "q", "kv", { grad = true }), own = tensor("f32", "b", "h", "q", "kv", { grad = true }) },
+  score_mod = function(s, at, x) return s + x.shared(at.row, at.kv) + x.own(at.b, at.h, at.row, at.kv) end }
+LUA
+expect 2 '' 'Give it dims b, h, q and kv, or leave dshared out' "$LATHE" gen pairs.lua \
+    --arch sm_80 --pass backward --problem dtype=bf16,deterministic=1,dq=bf16,dshared=f32 -o no.cu
+expect 2 '' 'Give all heads and keys to one call, or leave down out' "$LATHE" gen pairs.lua \
+    --arch sm_80 --pass backward --problem dtype=bf16,deterministic=1,h=2,n_h=4,h_start=i32,dq=bf16,down=f32 -o no.cu
 expect 2 '' "problem: unknown name 'slot'" "$LATHE" check pages.lua --problem slot=400
 expect 2 '' 'problem: expected kv to be at least 1' "$LATHE" check pages.lua --problem kv=0
 expect 2 '' 'problem: expected at most 1048576 pairs' "$LATHE" check pages.lua --problem q=3000,kv=3000
