@@ -240,26 +240,47 @@ void backward_finish(const struct ir *ir, struct backward *b)
         b->final[k] |= b->split[k].found;
 }
 
+enum { PAIR_BATCH = 1, PAIR_HEAD = 2, PAIR_ROW = 4, PAIR_KEY = 8, PAIR_DIMS = 15 };
+
+static unsigned dim_of_pair(int sym)
+{
+    switch (sym) {
+    case SYM_B:
+        return PAIR_BATCH;
+    case SYM_H:
+    case SYM_ALL_H:
+        return PAIR_HEAD;
+    case SYM_Q:
+        return PAIR_ROW;
+    case SYM_KV:
+    case SYM_ALL_KV:
+        return PAIR_KEY;
+    default:
+        return 0;
+    }
+}
+
 bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wanted *wanted,
                        char *why)
 {
     for (int i = 0; i < ir->n_inputs; i++) {
         const struct input *in = &ir->input[i];
-        bool rows = false;
-        bool keys = false;
+        unsigned dims = 0;
         bool part = false; /* the call has some of the heads or keys that the input is of */
         for (int d = 0; d < in->n_dims; d++) {
-            rows |= in->dim[d].sym == SYM_Q;
-            keys |= in->dim[d].sym == SYM_KV || in->dim[d].sym == SYM_ALL_KV;
+            dims |= dim_of_pair(in->dim[d].sym);
             part |= in->dim[d].sym == SYM_ALL_KV || in->dim[d].sym == SYM_ALL_H;
         }
-        if (!wanted->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
+        const bool every_pair = (dims & PAIR_ROW) && (dims & PAIR_KEY);
+        if (!wanted->input[i] || !every_pair || !backward_shares_elements(ir, b, i))
             continue;
         snprintf(
             why, WHY_BYTES,
             "deterministic: the gradient of '%s' has an element for every pair, to which several add "
             "(of each batch or head, say): sums without an order take 48 bytes each. %s, or leave d%s out",
-            in->name, part ? "Give all heads and keys to one call" : "Give it dims b, h, q and kv", in->name);
+            in->name,
+            part && dims == PAIR_DIMS ? "Give all heads and keys to one call" : "Give it dims b, h, q and kv",
+            in->name);
         return false;
     }
     return true;

@@ -90,3 +90,10 @@ double number_shown(double value)
 {
     return isnan(value) ? (double)NAN : value;
 }
+
+bool is_listed(const char *const *words, const char *word)
+{
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    return *words != NULL;
+}

@@ -27,6 +27,9 @@ void text_fail_with(struct text_buf *t, const struct text_buf *part); /* where t
 /* A number as it is to be printed: printf writes a NaN's sign, which says nothing. */
 double number_shown(double value);
 
+/* Is the word in a list that a NULL ends? */
+bool is_listed(const char *const *words, const char *word);
+
 /* As C++ and Lua write it. */
 static inline const char *yes(bool holds)
 {

@@ -36,11 +36,16 @@ static void check_tensor_names(struct rule *r)
                  ir->maps.tensor[i].name, clash);
         r->ok = false;
     }
+}
+
+static void check_arguments(struct rule *r)
+{
+    const struct ir *ir = r->ir;
     for (int i = 0; i < ir->maps.n_tensors; i++) {
         if (!is_argument_of_kind(ir, ir->maps.tensor[i].name))
             continue;
         diag_add(r->diag, ir->file[1], ir->maps.tensor[i].line,
-                 "'%s' is an argument that elementwise takes where tensors come in lists; use another name",
+                 "'%s' is an argument of elementwise with list = true; use another name",
                  ir->maps.tensor[i].name);
         r->ok = false;
     }
@@ -86,6 +91,7 @@ bool check_elementwise(struct ir *ir, struct diag *diag)
     for (int m = 0; m < ir->maps.n_maps; m++)
         check_map(&r, m);
     check_tensor_names(&r);
+    check_arguments(&r);
     rule_names(&r);
     return r.ok && gradient_make(ir, diag);
 }

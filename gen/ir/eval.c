@@ -267,7 +267,7 @@ static bool run_op(struct eval_env *env, int node)
     const double *from[IR_MAX_ARGS];
     size_t step[IR_MAX_ARGS];
     for (int k = 0; k < IR_MAX_ARGS; k++) {
-        const int arg = n->arg[k < n->n_args ? k : 0]; /* what it does not have is not looked at */
+        const int arg = n->arg[k < n->n_args ? k : 0]; /* stands in for one that the op lacks */
         from[k] = env->value[arg];
         step[k] = along_axis(env, arg) ? 1 : 0;
     }
@@ -277,7 +277,7 @@ static bool run_op(struct eval_env *env, int node)
     const size_t whole = n->type == TYPE_I32 ? scalar_wrap(out, count) : count;
     if (whole < count)
         return fail(env, node, "integer division by zero: %.0f %s 0", from[0][whole * step[0]],
-                    ir_op_name(op));
+                    ir_op_name(n->op));
     if (op == OP_DETACH && env->tape && !eval_tape_run(env->tape, out, count))
         return fail(env, -1, "out of memory for what detach() gives");
     return true;

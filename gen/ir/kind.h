@@ -24,8 +24,7 @@ struct host_request;
 struct kind_row {
     const char *name;         /* the constructor that a spec calls; signature.kind */
     const char *const *slots; /* the fields it may have, up to a NULL */
-    /* What calls take in one pass or another, beside what a spec declares and the tensors that every kind has
-       the names of (rules.h: is_argument_of_all), up to a NULL: nothing that is declared has such a name. */
+    /* Arguments of its calls, in any pass, that no spec declares, up to a NULL: no declared name is one. */
     const char *const *arguments;
     bool many; /* the constructor's table may also be a list of such tables */
     /* What stages that all kinds share ask. */

@@ -5,6 +5,7 @@
  */
 #include "gen/ir/kind.h"
 #include "gen/base/diag.h"
+#include "gen/base/text.h"
 #include "gen/ir/rules.h"
 
 #include <stdio.h>
@@ -61,36 +62,38 @@ static int final_line(const struct ir *ir, int i)
     return at.file == 1 ? at.line : 0;
 }
 
-/* What --problem or a call calls something else cannot be said there of a dim or an argument. */
-static void check_problem_name(struct rule *r, const char *name, int line)
+/* What --problem calls something else cannot be said there of a dim or an argument, nor in Python what is a
+   keyword of calls, of an argument. */
+static void check_word(struct rule *r, const char *name, int line, bool is_dim)
 {
     static const struct {
         const char *name, *what;
-    } words[] = {{"dtype", "a word of --problem"},
-                 {"unaligned", "a word of --problem"},
-                 {"folded", "a word of --problem"},
-                 {"deterministic", "a word of --problem"},
-                 {"stream", "what calls in Python name the stream by"},
-                 {"context", "what calls in Python name the context by"}};
+        bool of_dims;
+    } words[] = {
+        {"dtype", "a word of --problem", true},           {"unaligned", "a word of --problem", true},
+        {"folded", "a word of --problem", true},          {"deterministic", "a word of --problem", true},
+        {"self", "a word of calls in Python", false},     {"stream", "a word of calls in Python", false},
+        {"context", "a word of calls in Python", false},  {"arch", "a word of calls in Python", false},
+        {"backward", "a word of calls in Python", false}, {"json", "a word of calls in Python", false}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(words[i].name, name) != 0)
+        if (strcmp(words[i].name, name) != 0 || (is_dim && !words[i].of_dims))
             continue;
         diag_add(r->diag, r->ir->file[1], line, "'%s' is %s; use another name", name, words[i].what);
         r->ok = false;
     }
 }
 
-static void check_problem_names(struct rule *r)
+static void check_words(struct rule *r)
 {
     const struct ir *ir = r->ir;
     for (int i = 0; i < ir->n_finals; i++)
-        check_problem_name(r, ir->final[i].name, 0);
+        check_word(r, ir->final[i].name, final_line(ir, i), false);
     for (int i = 0; i < ir->n_inputs; i++)
-        check_problem_name(r, ir->input[i].name, ir->input[i].line);
+        check_word(r, ir->input[i].name, ir->input[i].line, false);
     for (int i = 0; i < ir->maps.n_tensors; i++)
-        check_problem_name(r, ir->maps.tensor[i].name, ir->maps.tensor[i].line);
+        check_word(r, ir->maps.tensor[i].name, ir->maps.tensor[i].line, false);
     for (int i = 0; i < ir->n_free; i++)
-        check_problem_name(r, ir->free_name[i], 0);
+        check_word(r, ir->free_name[i], 0, true);
 }
 
 static bool is_gradient_of(const char *name, const char *of)
@@ -98,31 +101,24 @@ static bool is_gradient_of(const char *name, const char *of)
     return name[0] == 'd' && strcmp(name + 1, of) == 0;
 }
 
-static bool is_one_of(const char *const *names, const char *name)
-{
-    while (*names && strcmp(*names, name) != 0)
-        names++;
-    return *names != NULL;
-}
-
-bool is_argument_of_all(const char *name)
+bool is_argument_of_some_kind(const char *name)
 {
     static const char *const names[] = {"q",  "k",  "v",  "o",  "x",       "y",         "do", "dq",
                                         "dk", "dv", "dx", "dy", "q_start", "mask_kept", NULL};
-    return is_one_of(names, name);
+    return is_listed(names, name);
 }
 
 bool is_argument_of_kind(const struct ir *ir, const char *name)
 {
-    return is_one_of(kinds[ir->kind].arguments, name);
+    return is_listed(kinds[ir->kind].arguments, name);
 }
 
-/* What else of the passes has the name of a row value: an argument that every spec has, an input or the
+/* What else of the passes has the name of a row value: an argument of calls, an input or the
    gradient of one, the gradient of another row value. NULL: nothing; else a phrase in `text`. */
 static const char *namesake(const struct ir *ir, const char *name, char *text, size_t size)
 {
-    if (is_argument_of_all(name) || is_argument_of_kind(ir, name))
-        return "an argument of every spec";
+    if (is_argument_of_some_kind(name) || is_argument_of_kind(ir, name))
+        return "an argument of calls";
     for (int k = 0; k < ir->n_inputs; k++) {
         if (strcmp(ir->input[k].name, name) == 0)
             return "an input";
@@ -163,7 +159,7 @@ void rule_names(struct rule *r)
             r->ok = false;
         }
     }
-    check_problem_names(r);
+    check_words(r);
 }
 
 /* What is before an element is there in rows alone. */

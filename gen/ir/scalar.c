@@ -145,6 +145,7 @@ FUNCTIONS(DEFINE)
 #define DEFINE(op, value) LOOP(integer_##op, value)
 INTEGER_FUNCTIONS(DEFINE)
 #undef DEFINE
+#undef LOOP
 
 static void apply_none(double *out, size_t n, const double *const *from, const size_t *step)
 {

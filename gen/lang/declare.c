@@ -400,10 +400,8 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
                    in->n_dims - 1);
     if (dim_is_taken(ir, name))
         luaL_error(lua,
-                   "input '%s': '%s' is a size or an argument of calls with packed sequences, pages, parts "
-                   "or states "
-                   "of a pool; give dim %d another name",
-                   in->name, name, in->n_dims - 1);
+                   "input '%s': '%s' is a size or an argument of some calls of %s; give dim %d another name",
+                   in->name, name, kinds[ir->kind].name, in->n_dims - 1);
     int sym = dim_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);
@@ -494,10 +492,10 @@ static int declare_input(lua_State *lua)
         line = (int)lua_tointeger(lua, -1);
     }
     t->function = (struct ir_at){FILE_SPEC, line};
-    if (!is_identifier(name) || is_argument_of_all(name))
+    if (!is_identifier(name) || is_argument_of_some_kind(name))
         return luaL_error(lua,
                           "inputs: '%s' cannot be the name of an input (a word of letters, digits and _, not "
-                          "q k v o x y or a gradient of them, which are arguments of every call)",
+                          "q k v o x y, a gradient of them, q_start or mask_kept)",
                           name);
     if (is_argument_of_kind(ir, name))
         return luaL_error(lua,

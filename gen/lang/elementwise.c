@@ -35,6 +35,8 @@ static int declare_over(lua_State *lua)
         const char *name = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
         if (!is_identifier(name))
             return luaL_error(lua, "over: dim %d must be a name such as \"rows\"", (int)i - 1);
+        if (dim_is_taken(ir, name))
+            return luaL_error(lua, "over: '%s' is a size or an argument of calls; use another name", name);
         const int sym = dim_sym(ir, name);
         if (sym < 0)
             return luaL_error(lua, "over: more than %d dims with names of their own", MAX_FREE_SYMS);
@@ -243,6 +245,9 @@ static void declare_slots(lua_State *lua, const struct ir_map *map, struct map_t
         is_identifier(name) && find_over(lua, map, name) < 0 ? dim_sym(tracer_of(lua)->ir, name) : -1;
     if (sym < 0)
         luaL_error(lua, "result '%s': with a slot its first dim is a name that 'over' has not", t->name);
+    if (dim_is_taken(tracer_of(lua)->ir, name))
+        luaL_error(lua, "result '%s': '%s' is a size or an argument of calls; use another name", t->name,
+                   name);
     t->slots = (uint8_t)sym;
     lua_pop(lua, 1);
 }

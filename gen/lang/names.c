@@ -9,14 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool is_listed(const char *const *words, const char *word)
-{
-    for (; *words; words++)
-        if (strcmp(*words, word) == 0)
-            return true;
-    return false;
-}
-
 const char *unlisted_behind(lua_State *lua, int table, const char *const *fields, const char *after)
 {
     const char *first = NULL;
@@ -98,8 +90,10 @@ bool dim_is_taken(const struct ir *ir, const char *name)
     static const struct {
         const char *name;
         enum kind kind;
-    } TAKEN[] = {{"seqs", KIND_ATTENTION}, {"page", KIND_ATTENTION}, {"most", KIND_ATTENTION},
-                 {"pool", KIND_ATTENTION}, {"slots", KIND_LINEAR},   {"kept", KIND_LINEAR}};
+    } TAKEN[] = {{"seqs", KIND_ATTENTION},   {"page", KIND_ATTENTION}, {"most", KIND_ATTENTION},
+                 {"pool", KIND_ATTENTION},   {"d2", KIND_ATTENTION},   {"parts", KIND_ATTENTION},
+                 {"n_h_kv", KIND_ATTENTION}, {"slots", KIND_LINEAR},   {"kept", KIND_LINEAR},
+                 {"rows0", KIND_ROWWISE},    {"rows1", KIND_ROWWISE},  {"tensors", KIND_ELEMENTWISE}};
     for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++)
         if (TAKEN[i].kind == ir->kind && strcmp(TAKEN[i].name, name) == 0)
             return true;

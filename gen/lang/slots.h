@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "gen/base/text.h"
 #include "gen/ir/spec.h"
 #include "gen/lang/trace.h"
 #include "lathe_types.h"
@@ -14,8 +15,6 @@
 
 /* A word of letters, digits and _ that does not start with a digit, short enough for a name. */
 bool is_identifier(const char *s);
-/* Is the word in a list that a NULL ends? */
-bool is_listed(const char *const *words, const char *word);
 /* The first by name of the fields of a table that are not listed (a table has another order in each run);
    "" for one without a name, NULL where there is none. */
 const char *unlisted_field(lua_State *lua, int table, const char *const *fields);

@@ -391,7 +391,7 @@ static lathe_status run_part(const struct trial *b, struct stretch part, double 
     for (int i = 0; i < b->n_args; i++) {
         arg[i] = b->arg[i];
         const int number = lathe__arg_find(&b->p->forward, arg[i].name, 0);
-        if (strncmp(arg[i].name, "state", 5) == 0)
+        if (strcmp(arg[i].name, "state") == 0 || strcmp(arg[i].name, "state_out") == 0)
             arg[i].data = state;
         else if (strcmp(arg[i].name, "norm") == 0)
             arg[i].data = norm;

@@ -24,16 +24,39 @@ static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod",  "key_mod
                                             "output_mod", "read_first", "updates", "query_heads",
                                             NULL};
 
-static const char *const ATTENTION_ARGUMENTS[] = {
-    "q2",     "k2",        "dq2",      "dk2",         "cu_q",    "cu_kv",   "used_kv",
-    "pages",  "kv_start",  "len_kv",   "kv_chunk",    "kv_step", "h_start", "n_h",
-    "part_o", "part_rows", "merged_o", "merged_rows", NULL};
+/* Arguments by which layers of several ranks and layouts tell sequences, pages and parts, whatever the kind.
+ */
+#define ARGUMENTS_OF_SEQUENCES                                                                               \
+    "cu_q", "cu_kv", "used_kv", "pages", "kv_start", "len_kv", "h_start", "n_h", "cu", "state_index"
+static const char *const ATTENTION_ARGUMENTS[] = {ARGUMENTS_OF_SEQUENCES,
+                                                  "q2",
+                                                  "k2",
+                                                  "dq2",
+                                                  "dk2",
+                                                  "kv_chunk",
+                                                  "kv_step",
+                                                  "part_o",
+                                                  "part_rows",
+                                                  "merged_o",
+                                                  "merged_rows",
+                                                  NULL};
 static const char *const NO_ARGUMENTS[] = {NULL};
 static const char *const ELEMENTWISE_ARGUMENTS[] = {"lengths", NULL};
-static const char *const LINEAR_ARGUMENTS[] = {
-    "state",           "norm",       "dstate",    "dnorm",        "state_out",
-    "norm_out",        "dstate_out", "dnorm_out", "cu",           "state_index",
-    "state_out_index", "states",     "norms",     "states_index", NULL};
+static const char *const LINEAR_ARGUMENTS[] = {ARGUMENTS_OF_SEQUENCES,
+                                               "state",
+                                               "norm",
+                                               "dstate",
+                                               "dnorm",
+                                               "state_out",
+                                               "norm_out",
+                                               "dstate_out",
+                                               "dnorm_out",
+                                               "state_out_index",
+                                               "states",
+                                               "norms",
+                                               "states_index",
+                                               NULL};
+#undef ARGUMENTS_OF_SEQUENCES
 
 const struct kind_row kinds[KIND_COUNT] = {
     [KIND_ATTENTION] = {.name = "attention",

@@ -166,6 +166,8 @@ return attention { inputs = { shared = tensor("f32", "q", "kv", { grad = true })
 LUA
 expect 2 '' 'Give it dims b, h, q and kv, or leave dshared out' "$LATHE" gen pairs.lua \
     --arch sm_80 --pass backward --problem dtype=bf16,deterministic=1,dq=bf16,dshared=f32 -o no.cu
+expect 2 '' 'Give it dims b, h, q and kv, or leave dshared out' "$LATHE" gen pairs.lua --arch sm_80 --pass backward \
+    --problem dtype=bf16,deterministic=1,len_kv=9000,kv_start=i32,q_start=i32,dq=bf16,dshared=f32 -o no.cu
 expect 2 '' 'Give all heads and keys to one call, or leave down out' "$LATHE" gen pairs.lua \
     --arch sm_80 --pass backward --problem dtype=bf16,deterministic=1,h=2,n_h=4,h_start=i32,dq=bf16,down=f32 -o no.cu
 expect 2 '' "problem: unknown name 'slot'" "$LATHE" check pages.lua --problem slot=400
@@ -186,6 +188,10 @@ cat >twice.lua <<'LUA'
 return linear_attention { inputs = { g = tensor("f32", "b", "t", "h", "t") }, decay = function(at, x) return -exp(x.g(at.b, at.t, at.h, at.t)) end }
 LUA
 expect 0 'steps = whole            ok' '' "$LATHE" check twice.lua --problem b=1,t=6 # a part has less of both dims
+cat >named.lua <<'LUA'
+return linear_attention { inputs = { state_gain = tensor("f32", "h") }, decay = function(at, x) return -exp(x.state_gain(at.h)) end }
+LUA
+expect 0 'steps = whole            ok' '' "$LATHE" check named.lua --problem b=1,t=6
 expect 0 'kernel' '' "$LATHE" run linear --device host --problem b=2,h=2,t=3,d=4,state_out=f32 --output \
     state_out=state.npy
 expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear --input state=state.npy

@@ -300,7 +300,7 @@ void store_close(struct store *s)
 }
 
 /* Some case of its group has passed on some machine, and the list is part of this tree. */
-static bool is_listed(const struct store *s, const char hex[STORE_HEX])
+static bool passed_before(const struct store *s, const char hex[STORE_HEX])
 {
     char line[LISTED_HEX + 2];
     snprintf(line, sizeof line, "%.*s\n", LISTED_HEX, hex);
@@ -326,7 +326,7 @@ bool store_has_passed(const struct store *s, const char *group, struct sha256 *d
     const bool here = s->folder[0] && s->known && access(path, R_OK) == 0;
     if (here)
         touch(path);
-    if (!here && !is_listed(s, hex))
+    if (!here && !passed_before(s, hex))
         return false;
     renew(s, group, hex);
     return true;

@@ -589,6 +589,7 @@ TEST(integer_mistakes_name_their_line)
     const int q = ir_at_field(ir, AT_Q, HERE);
     const int kv = ir_at_field(ir, AT_KV, HERE);
     const int quotient = make(ir, OP_IDIV, q, kv, 0);
+    const int of_itself = make(ir, OP_IDIV, kv, kv, 0);
     const int product = make(ir, OP_MUL, q, kv, 0);
     const double kvs[] = {3.0, 0.0, 200000.0};
     struct eval_env env = {.ir = ir, .axis = SPAN_KV, .n = 1};
@@ -598,6 +599,8 @@ TEST(integer_mistakes_name_their_line)
     env.n = 3;
     CHECK(!eval_run(&env, &quotient, 1));
     CHECK_STR(env.error, "t.lua:12: integer division by zero: 100000 // 0");
+    CHECK(!eval_run(&env, &of_itself, 1));
+    CHECK_STR(env.error, "t.lua:12: integer division by zero: 0 // 0");
     CHECK(eval_run(&env, &product, 1) && env.value[product][1] == 0.0);
     CHECK(env.value[product][2] == -1474836480.0); /* 2e10 - 5 * 2^32 */
     eval_free(&env);

@@ -233,13 +233,15 @@ static bool takes_input(const char *spec, const char *name)
 /* What some pass takes is found by its name: an input that had it would be taken for that. */
 TEST(no_input_has_the_name_of_an_argument)
 {
+    static const char LIST[] =
+        "return elementwise { over = { 'n' }, list = true, operands = { a = tensor('f32', 'n') },\n"
+        "  results = { c = tensor('f32', 'n') }, forward = function(v) return { c = 2.0 * v.a } end, ";
     static const char *const specs[] = {
         "return attention { mask_mod = causal, ",
         "return attention { qk2 = true, ",
         "return linear_attention { decay = function(at) return -0.5 end, ",
         "return rowwise { forward = function(v, at, x) return v end, ",
-        "return elementwise { over = { 'n' }, list = true, operands = { a = tensor('f32', 'n') },\n"
-        "  results = { c = tensor('f32', 'n') }, forward = function(v) return { c = 2.0 * v.a } end, ",
+        LIST,
     };
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         char without[512];
@@ -250,9 +252,10 @@ TEST(no_input_has_the_name_of_an_argument)
             struct signature s;
             signature_of(without, (lathe_pass)pass, &s);
             for (int k = 0; k < s.n_args; k++, seen++)
-                if (takes_input(specs[i], s.arg[k].name))
-                    fprintf(stderr, "%s: an input may have the name %s\n", s.kind, s.arg[k].name),
-                        CHECK(false);
+                if (takes_input(specs[i], s.arg[k].name)) {
+                    fprintf(stderr, "%s: an input may have the name %s\n", s.kind, s.arg[k].name);
+                    CHECK(false);
+                }
         }
         CHECK(seen > 2);
     }

@@ -137,10 +137,8 @@ void back_place_everything(struct recipe *r)
         r->sum[i] = -1;
         if (!grad_wanted(e, i) || !input_is_exact(e, i))
             continue;
-        for (int d = 0; d < e->w->input[i].n_dims; d++) {
-            const struct sig_dim dim = gradient_dim(e, i, d);
-            product_times_dim(&bytes, &dim, 1);
-        }
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            product_times_dim(&bytes, &e->w->input[i].dim[d], 1);
         r->sum[i] = add_zeroed(r, bytes);
     }
 }

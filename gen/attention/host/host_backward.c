@@ -319,8 +319,7 @@ static void values_to_keys(const struct row_gradient *a)
 {
     const struct host_head *head = &a->head;
     for (int64_t token = 0; token < head->len_kv; token++)
-        for (int e = 0; e < head->d_v; e++)
-            a->dk_sum[token * head->d + e] += a->dv_sum[token * head->d_v + e];
+        row_add(a->dk_sum + token * head->d, 1, a->dv_sum + token * head->d_v, head->d_v);
 }
 
 static lathe_status key_head(struct row_gradient *a, int64_t batch, int64_t h_kv, int64_t group,

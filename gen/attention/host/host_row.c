@@ -3,6 +3,7 @@
  * row was entered (host.c). Out: weights, row states, factor and finals; or its part, ahead of the epilogue.
  */
 #include "gen/attention/host/host_parts.h"
+#include "gen/host/rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -84,8 +85,7 @@ void host_row_values(double *o, const struct host_head *head, const double *weig
                     weight[j + 3] * v[3][c];
     }
     for (; j < head->n_live; j++)
-        for (int c = 0; c < n; c++)
-            o[c] += weight[j] * head->v[head->live[j] * n + c];
+        row_add(o, weight[j], head->v + head->live[j] * n, n);
 }
 
 /* ---- a part --------------------------------------------------------------------------------------- */

@@ -25,6 +25,9 @@ def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **
     """
     if op.kind not in ("attention", "linear_attention"):
         raise c.ArgumentError(f"draw: {op.name} is {op.kind}; pictures are of attention and linear_attention")
+    for name in ("length", "heads", "keys"):
+        if name in op.forward.by_name:
+            raise c.ArgumentError(f"draw: the input '{name}' of {op.name} has the name of an argument of draw; rename it")
     keys = length if keys is None else keys
     if op.kind == "linear_attention" and keys != length:
         raise c.ArgumentError("draw: linear attention has as many keys as queries")
