@@ -27,7 +27,7 @@ def weights(op, length: int = 64, heads: int = 4, *, keys: int | None = None, **
         raise c.ArgumentError(f"draw: {op.name} is {op.kind}; pictures are of attention and linear_attention")
     for name in ("length", "heads", "keys"):
         if name in op.forward.by_name:
-            raise c.ArgumentError(f"draw: the input '{name}' of {op.name} has the name of an argument of draw; rename it")
+            raise c.ArgumentError(f"draw: {op.name} has an input '{name}', an argument of draw; rename it")
     keys = length if keys is None else keys
     if op.kind == "linear_attention" and keys != length:
         raise c.ArgumentError("draw: linear attention has as many keys as queries")

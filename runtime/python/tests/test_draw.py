@@ -40,6 +40,9 @@ def test_inputs_are_given_by_name():
     assert (w[0] != 0).tolist() == [[True] * 3 + [False]] * 3 + [[True] * 4]
     with pytest.raises(lathe.ArgumentError, match="pictures are of attention"):
         draw.weights(lathe.load("rms_norm"), 4, 1)
+    inputs = "inputs = { keys = scalar('f32') }, score_mod = function(s, _, x) return s * x.keys end"
+    with pytest.raises(lathe.ArgumentError, match="has an input 'keys', an argument of draw"):
+        draw.weights(lathe.compile("return attention { " + inputs + " }"), 4, 1)
 
 
 def test_blocks_are_drawn():
