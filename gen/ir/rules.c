@@ -62,8 +62,8 @@ static int final_line(const struct ir *ir, int i)
     return at.file == 1 ? at.line : 0;
 }
 
-/* What --problem calls something else cannot be said there of a dim or an argument, nor in Python what is a
-   keyword of calls, of an argument. */
+/* --problem could not tell a dim or an argument from its own words, nor a call in Python an argument from its
+   keywords. */
 static void check_word(struct rule *r, const char *name, int line, bool is_dim)
 {
     static const struct {

@@ -30,11 +30,9 @@ void rule_no_reductions(struct rule *r, const struct ir_fn *fn, int i, uint8_t a
                         const char *text);
 /* Every stage of every mod gives one value per element. */
 void rule_mods(struct rule *r);
-/* No input and no row value of any kind has such a name: q, k, v, o, x, y, gradients of them, q_start,
- * mask_kept. */
+/* q, k, v, o, x, y, gradients of them, q_start, mask_kept: no input and no row value has such a name. */
 bool is_argument_of_some_kind(const char *name);
-/* Arguments that calls of the spec's kind have beside these and what the spec declares (kinds[].arguments).
- */
+/* Is it one that calls of the spec's kind have beside these and what the spec declares? */
 bool is_argument_of_kind(const struct ir *ir, const char *name);
 /* Names of arguments, of all passes: inputs, row values and their gradients ("d" in front) share one space
    with q, k, v, o, x, y. */

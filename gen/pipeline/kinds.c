@@ -24,8 +24,7 @@ static const char *const LINEAR_FIELDS[] = {"inputs",     "query_mod",  "key_mod
                                             "output_mod", "read_first", "updates", "query_heads",
                                             NULL};
 
-/* Arguments by which layers of several ranks and layouts tell sequences, pages and parts, whatever the kind.
- */
+/* By these, layers of several ranks and layouts tell sequences, pages and parts, whatever the kind. */
 #define ARGUMENTS_OF_SEQUENCES                                                                               \
     "cu_q", "cu_kv", "used_kv", "pages", "kv_start", "len_kv", "h_start", "n_h", "cu", "state_index"
 static const char *const ATTENTION_ARGUMENTS[] = {ARGUMENTS_OF_SEQUENCES,
